@@ -40,12 +40,12 @@ fn check(name: &str, dependencies: &str, examples: &[String]) -> Output {
 #[test]
 fn the_compile_error_of_a_non_send_value_names_the_remedy() {
     let dependencies = format!("[dependencies]\ncorewheel = {{ path = \"{ROOT}\" }}\n");
-    let example = "use corewheel::{LocalHandle, OwnedTimer, purgatory::*};
+    let example = "use corewheel::{LocalHandle, ReusableTimer, purgatory::*};
         fn spawn(_: impl Future<Output = ()> + Send) {}
         fn send<T: Send>() {}
         fn main() { spawn(async { corewheel::future::sleep(std::time::Duration::MAX).await }) }
         fn local_handle() { send::<LocalHandle>() }
-        fn owned_timer() { send::<OwnedTimer>() }
+        fn reusable_timer() { send::<ReusableTimer>() }
         fn purgatory<Op: DelayedOperation>() { send::<Purgatory<u8, Op>>() }";
     let output = check("ui", &dependencies, &[example.to_owned()]);
     let message = String::from_utf8_lossy(&output.stderr);
@@ -55,7 +55,7 @@ fn the_compile_error_of_a_non_send_value_names_the_remedy() {
     for remedy in [
         "UseShardRefOrTimers`",
         "UseLocalHandleShare` cannot be sent between threads",
-        "UseOwnedTimerHandle` cannot be sent between threads",
+        "UseReusableTimerHandle` cannot be sent between threads",
         "UsePurgatoryGroupNotify` cannot be sent between threads",
     ] {
         assert!(message.contains(remedy), "{message}");

@@ -162,8 +162,8 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
     assert_one_is_overdue(&text, "overdue=");
     let text = logged(|log| {
         let clock = ManualClock::new();
-        let config = || Config::new().clock(&clock).name("no watcher");
-        let (timers, _watcher) = Timers::per_worker_with(1, |_| config()).expect("valid");
+        let config = || Config::new().clock(&clock).name("no driver");
+        let (timers, _driver) = Timers::per_worker_with(1, |_| config()).expect("valid");
         let poll = |sleep: &mut Sleep<_>| {
             let polled = Pin::new(sleep).poll(&mut Context::from_waker(Waker::noop()));
             assert!(polled.is_pending());
@@ -174,21 +174,25 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
         assert_eq!(written(log), "", "no add has checked");
         (0..3).for_each(|_| poll(&mut timers.sleep(TICK)));
     });
-    assert_one_is_overdue(&text, "no watcher");
+    assert_one_is_overdue(&text, "no driver");
 }
 
 #[test]
-fn a_timer_on_the_own_wheel_of_a_watchers_thread_is_reported_at_once() {
+fn a_timer_on_the_own_wheel_of_a_timers_driver_is_reported_at_once() {
     let text = logged(|_| {
-        let (timers, watcher) = Timers::per_worker_with(1, |_| Config::new()).expect("valid");
+        let (timers, driver) = Timers::per_worker_with(1, |_| Config::new()).expect("valid");
         let shard = timers.shards()[0].clone();
         shard.run(move || {
             local_timer().add(TICK * 1_000, || ());
             drop(timers); // ends `run`
         });
-        watcher.run();
+        driver.run();
     });
-    assert_eq!(text.matches("a thread that runs a `Watcher` has a timer").count(), 1, "{text}");
+    assert_eq!(
+        text.matches("a thread that runs a `TimersDriver` has a timer").count(),
+        1,
+        "{text}"
+    );
     assert!(text.contains("ERROR") && text.contains("`ShardRef`"), "{text}");
 }
 
@@ -347,7 +351,7 @@ fn the_gauges_of_ended_shards_become_zero_despite_a_panicking_recorder() {
 }
 
 #[test]
-fn watch_emits_stall_events_despite_a_panicking_subscriber() {
+fn a_watchdog_emits_stall_events_despite_a_panicking_subscriber() {
     let log: Log = Box::leak(Box::default());
     let has_panicked = AtomicBool::new(false);
     let writer = move || {

@@ -21,7 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{HOUR, alone, on_a_thread};
+use common::{HOUR, on_a_thread, run_alone};
 use corewheel::{
     Cancel, Clock, Config, Core, Cores, Counts, PanicReport, PreparedSleep, ShardRef, TimerHandle,
     local_timer,
@@ -59,7 +59,7 @@ fn in_child_process(child: impl FnOnce() -> CheckResult) {
 /// Runs `test` beside threads that turn their wheels.
 fn beside_others(test: impl FnOnce(&[ShardRef]) + Send) {
     // Creating or ending a wheel takes a lock, which must be free during the fork.
-    let _alone = alone();
+    let _alone = run_alone();
     on_a_thread(|| {
         let turns = |core: Core| local_timer().run_until(|| core.is_stopping());
         let others = Cores::builder().threads(3).start(turns).expect("started");
@@ -207,7 +207,7 @@ fn exits_with_success(name: &str, exit: impl FnOnce()) {
         LAST.with(|_| ());
         exit();
     }
-    let _alone = alone();
+    let _alone = run_alone();
     let this = env::current_exe().expect("the path of this program");
     let child = Command::new(this).args(["--exact", name]).env(IS_CHILD, "").output();
     let child = child.expect("started");
@@ -269,7 +269,7 @@ fn captures_outlive_a_process_that_exits_in_their_wake_hook() {
     exits_with_success("captures_outlive_a_process_that_exits_in_their_wake_hook", || {
         let captured = large_captures();
         let hook = move || exit_while_a_thread_reads(&captured);
-        Config::new().on_wake(hook).install().expect("a new thread");
+        Config::new().wake_hook(hook).install().expect("a new thread");
         SLEEP.set(Some(local_timer().prepare_sleep()));
         local_timer().add(Duration::ZERO, || ());
     });

@@ -80,7 +80,7 @@ fn simulate(groups: u64) -> u64 {
                 1 if round > last_round => assert_eq!(connections.close(keys[&id]), Some(id)),
                 _ => {
                     let before = touched();
-                    assert!(connections.packet(keys[&id]), "connection {id} has no timer");
+                    assert!(connections.on_packet(keys[&id]), "connection {id} has no timer");
                     assert_eq!(touched() - before, 1, "a packet touches one entry");
                 }
             }
@@ -112,7 +112,7 @@ fn a_connection_whose_timer_is_cancelled_stays_open() {
         let key = connections.accept(7);
         let handle = connections.idle_timer(key).expect("the connection is open");
         assert_eq!(on_a_thread(|| handle.cancel()), Cancel::Cancelled);
-        assert!(!connections.packet(key), "a packet revived the timer");
+        assert!(!connections.on_packet(key), "a packet revived the timer");
         clock.advance(ticks(2 * IDLE_TICKS));
         assert_eq!(local_timer().turn().fired, 0);
         assert_eq!(connections.with(key, |id| *id), Some(7));

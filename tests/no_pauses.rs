@@ -8,7 +8,7 @@ mod kinds;
 
 use common::on_a_thread;
 use corewheel::{Cancel, Key, Wheel};
-use kinds::{Handle, Timers, for_each_kind, for_each_shard};
+use kinds::{Handle, TimerSet, for_each_kind, for_each_shard};
 
 /// The number of entries; smaller in debug builds.
 const ENTRIES: usize = if cfg!(debug_assertions) { 20_000 } else { 1_000_000 };
@@ -19,7 +19,7 @@ const FAR: u32 = if cfg!(debug_assertions) { 250_000 } else { 1_800_000 };
 const UPPER_SLOT_TICKS: usize = 2_048;
 /// Maximum number of entries that a tick relinks because they were reset to later deadlines but
 /// stayed in the tick's slot.
-const POSTPONED_PER_SLOT_MAX: usize = 96;
+const POSTPONABLE_PER_SLOT_MAX: usize = 96;
 
 /// Advances until the wheel is empty. Asserts that each tick touches at most `most` entries that it
 /// does not fire.
@@ -79,7 +79,7 @@ fn no_tick_touches_many_undue_entries_after_a_mass_reset() {
                 let deadline = deadline(entry);
                 assert!(deadline == 0 || wheel.reset(key, deadline));
             }
-            let most = POSTPONED_PER_SLOT_MAX + ENTRIES.div_ceil(UPPER_SLOT_TICKS) + 1;
+            let most = POSTPONABLE_PER_SLOT_MAX + ENTRIES.div_ceil(UPPER_SLOT_TICKS) + 1;
             advance_until_empty(&mut wheel, most, &format!("from {from} to {to}"));
         }
     }
@@ -87,12 +87,12 @@ fn no_tick_touches_many_undue_entries_after_a_mass_reset() {
 
 const BUDGET: usize = 1_000;
 
-fn add_all(timers: &mut dyn Timers, mut ticks: impl FnMut() -> u32) -> Vec<Handle> {
+fn add_all(timers: &mut dyn TimerSet, mut ticks: impl FnMut() -> u32) -> Vec<Handle> {
     (0..ENTRIES).map(|_| timers.add(ticks())).collect()
 }
 
 /// Makes passes until no due timer is left. Returns the number of fired timers.
-fn catch_up(timers: &mut dyn Timers, ticks: u32) -> usize {
+fn catch_up(timers: &mut dyn TimerSet, ticks: u32) -> usize {
     let (mut fired, mut touched, mut passes) = (0, 0, 0);
     loop {
         let did = timers.pass(if passes == 0 { ticks } else { 0 }, BUDGET);
@@ -172,7 +172,7 @@ fn a_turn_cascades_a_bounded_number_of_entries() {
             let fired = wheel.advance(next.min(beat)).count() as u64;
             let moved = wheel.touched() - touched - fired;
             let most = CASCADED_AHEAD_PER_TURN_MAX
-                + if fired > 0 { POSTPONED_PER_SLOT_MAX as u64 } else { 0 };
+                + if fired > 0 { POSTPONABLE_PER_SLOT_MAX as u64 } else { 0 };
             assert!(moved <= most, "{moved} entries at {}, heartbeat {heartbeat:?}", wheel.now());
             early += u64::from(fired == 0 && next < beat);
         }

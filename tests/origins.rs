@@ -1,4 +1,4 @@
-//! `live_report`: the call sites that added the live timers.
+//! `live_timers_by_call_site`: the call sites that added the live timers.
 
 mod common;
 #[path = "common/operation.rs"]
@@ -18,17 +18,17 @@ use std::{
 
 use common::{HOUR, TICK, in_virtual_time, manual_shard, on_a_thread};
 use corewheel::{
-    Cancel, Clock, Config, LocalTimer, OwnedTimer,
+    Cancel, Clock, Config, LocalTimer, ReusableTimer,
     future::{Timers, interval, interval_at, sleep, sleep_until, timeout, timeout_at},
     local_timer,
-    metrics::{LiveCallSite, LiveReport},
+    metrics::{CallSiteTimers, LiveTimersByCallSite},
     purgatory::Purgatory,
 };
 use operation::NeverCompletes;
 
 /// Returns the lines of this file that added live timers, and the number of timers of each line.
-fn lines(report: &LiveReport) -> Vec<(u32, usize)> {
-    let here = |it: &&LiveCallSite| it.location.file() == file!();
+fn lines(report: &LiveTimersByCallSite) -> Vec<(u32, usize)> {
+    let here = |it: &&CallSiteTimers| it.location.file() == file!();
     let call_sites = report.by_live_count().iter().filter(here);
     let mut lines: Vec<_> = call_sites.map(|it| (it.location.line(), it.live)).collect();
     lines.sort_unstable();
@@ -49,7 +49,7 @@ fn line() -> u32 {
 fn each_add_records_its_call_site() {
     in_virtual_time(|_| {
         let (timer, shard) = (local_timer(), local_timer().shard_ref());
-        let owned = [(); 2].map(|()| OwnedTimer::new(|_| ()));
+        let reusable = [(); 2].map(|()| ReusableTimer::new(|_| ()));
         let first = line() + 1;
         timer.add(HOUR, || ());
         timer.try_add(HOUR, || ()).expect("there is room");
@@ -63,10 +63,10 @@ fn each_add_records_its_call_site() {
         shard.try_add_periodic(HOUR, || ()).expect("there is room");
         shard.run(|| ());
         shard.try_run(|| ()).expect("there is room");
-        owned[0].arm(HOUR);
-        owned[1].try_arm(HOUR).expect("there is room");
+        reusable[0].arm(HOUR);
+        reusable[1].try_arm(HOUR).expect("there is room");
         let expected: Vec<_> = (first..first + 14).map(|line| (line, 1)).collect();
-        assert_eq!(lines(&timer.live_report()), expected);
+        assert_eq!(lines(&timer.live_timers_by_call_site()), expected);
     });
 }
 
@@ -79,9 +79,9 @@ fn each_add_to_a_shard_records_its_call_site() {
     shard.add_periodic(HOUR, ());
     shard.try_add_periodic(HOUR, ()).expect("there is room");
     let expected: Vec<_> = (first..first + 4).map(|line| (line, 1)).collect();
-    assert_eq!(lines(&shard.live_report()), expected);
+    assert_eq!(lines(&shard.live_timers_by_call_site()), expected);
     drop(shard.drain());
-    assert!(shard.live_report().by_live_count().is_empty());
+    assert!(shard.live_timers_by_call_site().by_live_count().is_empty());
 }
 
 #[test]
@@ -94,11 +94,15 @@ fn a_remote_add_records_the_call_site_of_its_caller() {
             shard.run(|| ());
             line() - 3
         });
-        assert_eq!(lines(&local_timer().live_report()), [], "not admitted yet");
+        assert_eq!(lines(&local_timer().live_timers_by_call_site()), [], "not admitted yet");
         local_timer().turn();
         clock.advance(TICK);
         let expected = [(added, 1), (added + 1, 1)];
-        assert_eq!(lines(&local_timer().live_report()), expected, "the closure has run");
+        assert_eq!(
+            lines(&local_timer().live_timers_by_call_site()),
+            expected,
+            "the closure has run"
+        );
     });
 }
 
@@ -133,7 +137,7 @@ fn futures_and_operations_record_where_they_were_created() {
         }
         let pairs = (first..first + 6).flat_map(|line| [(line, 1); 2]);
         let expected: Vec<_> = pairs.chain([(first + 6, 1)]).collect();
-        assert_eq!(lines(&local_timer().live_report()), expected);
+        assert_eq!(lines(&local_timer().live_timers_by_call_site()), expected);
     });
 }
 
@@ -142,7 +146,7 @@ fn leak(timer: LocalTimer) {
 }
 
 #[test]
-fn live_report_sorts_by_frequency_and_by_age() {
+fn live_timers_by_call_site_sorts_by_frequency_and_by_age() {
     in_virtual_time(|clock| {
         let timer = local_timer();
         let old = timer.add(HOUR, || ());
@@ -157,7 +161,7 @@ fn live_report_sorts_by_frequency_and_by_age() {
         (0..2).for_each(|_| leak(timer));
         // A reset does not change the age of a timer.
         assert!(old.reset(HOUR));
-        let report = timer.live_report();
+        let report = timer.live_timers_by_call_site();
         let [leaked, other] = report.by_live_count() else { panic!("two call sites: {report}") };
         assert_eq!((leaked.live, leaked.oldest_age), (102, TICK * 10));
         assert_eq!((other.live, other.oldest_age), (1, TICK * 15));
@@ -166,13 +170,13 @@ fn live_report_sorts_by_frequency_and_by_age() {
         let leaks = text.lines().nth(1).expect("a line for the first call site");
         assert!(["102", "0.010 s", "origins.rs"].iter().all(|it| leaks.contains(it)), "{text}");
         assert_eq!(old.cancel(), Cancel::Cancelled);
-        assert_eq!(timer.live_report().by_live_count().len(), 1);
+        assert_eq!(timer.live_timers_by_call_site().by_live_count().len(), 1);
     });
 }
 
 /// A reused node reports the call site of its new timer, even if its page was freed in between.
 #[test]
-fn live_report_omits_ended_timers() {
+fn live_timers_by_call_site_omits_ended_timers() {
     in_virtual_time(|clock| {
         let timers: Vec<_> = (0..5_000).map(|_| local_timer().add(HOUR, || ())).collect();
         for timer in timers {
@@ -182,10 +186,10 @@ fn live_report_omits_ended_timers() {
             clock.advance(TICK);
             local_timer().turn();
         }
-        assert!(local_timer().live_report().by_live_count().is_empty());
+        assert!(local_timer().live_timers_by_call_site().by_live_count().is_empty());
         let last = line() + 1;
         (0..5_000).for_each(|_| _ = local_timer().add(HOUR, || ()));
-        assert_eq!(lines(&local_timer().live_report()), [(last, 5_000)]);
+        assert_eq!(lines(&local_timer().live_timers_by_call_site()), [(last, 5_000)]);
     });
 }
 

@@ -13,9 +13,7 @@ use std::{
     time::Duration,
 };
 
-use common::{
-    TICK, in_virtual_time, manual_shard, operations, seeded, shard_with_clock, turn_after,
-};
+use common::{TICK, in_virtual_time, manual_shard, scaled, seeded, shard_with_clock, turn_after};
 use corewheel::{Cancel, TimerHandle, local_timer};
 use fastrand::Rng;
 
@@ -112,7 +110,7 @@ fn assert_each_ended_once(
 
 #[test]
 fn a_shards_timers_end_once_while_other_threads_cancel() {
-    seeded(0..operations(300), |random| {
+    seeded(0..scaled(300), |random| {
         let (mut shard, clock) = manual_shard();
         let timers = add_all(random, |delay, payload| shard.add(delay, payload));
         let (turns, next) = (random.u32(..4), Arc::new(Record::default()));
@@ -148,7 +146,7 @@ fn a_shards_timers_end_once_while_other_threads_cancel() {
 
 #[test]
 fn a_threads_timers_end_once_while_other_threads_cancel() {
-    seeded(0..operations(300), |random| {
+    seeded(0..scaled(300), |random| {
         let mut random = random.fork();
         let (timers, cancellers) = in_virtual_time(move |clock| {
             let add = |delay, payload: Payload| local_timer().add(delay, move || payload.fire());
@@ -182,7 +180,7 @@ fn a_threads_timers_end_once_while_other_threads_cancel() {
 fn remote_timers_end_once_during_remote_resets_and_cancels() {
     // In native runs, adders of few timers seldom overlap.
     let timers = if cfg!(miri) { TIMERS } else { 100 * TIMERS };
-    seeded(0..operations(100), |random| {
+    seeded(0..scaled(100), |random| {
         let seed = random.u64(..);
         in_virtual_time(|clock| {
             let core = local_timer().shard_ref();
@@ -224,7 +222,7 @@ fn remote_timers_end_once_during_remote_resets_and_cancels() {
 /// The new shard may reuse the number of the old one.
 #[test]
 fn old_handles_never_reach_the_timers_of_a_successor_shard() {
-    seeded(0..operations(100), |_| {
+    seeded(0..scaled(100), |_| {
         let (mut old, clock) = manual_shard();
         let handles = [(); 3].map(|()| old.add(TICK, 1));
         thread::scope(|scope| {

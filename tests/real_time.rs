@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{nanos, operations, wait_until};
+use common::{nanos, scaled, wait_until};
 use corewheel::{Cancel, Clock, Config, ShardRef, TimerHandle, When, local_timer};
 
 const OWNERS: usize = 3;
@@ -135,7 +135,7 @@ impl Timer {
             assert!(now >= self.added + period * u64::from(runs), "run {runs} is early");
         }
         if fastrand::u8(..3) == 0 && !IN_CALLBACK.replace(true) {
-            round.operate();
+            round.random_operation();
             match fastrand::u8(..8) {
                 0 => self.reset(),
                 1 => self.cancel(),
@@ -196,7 +196,7 @@ struct Round {
 
 impl Round {
     /// Does something with a random timer, unless the round is closing.
-    fn operate(self: &Arc<Self>) {
+    fn random_operation(self: &Arc<Self>) {
         self.operations_in_progress.fetch_add(1, SeqCst);
         if !self.is_closing.load(SeqCst) {
             match fastrand::u8(..4) {
@@ -249,7 +249,7 @@ impl Round {
     }
 
     /// Drives a wheel with a random configuration, in a random way, until all timers have ended.
-    fn own_timers(self: &Arc<Self>, seed: u64) {
+    fn drive_wheel(self: &Arc<Self>, seed: u64) {
         fastrand::seed(seed);
         HAS_WHEEL.set(true);
         let clock = fastrand::choice([Clock::monotonic, Clock::boot_time, Clock::fast]).unwrap();
@@ -262,7 +262,7 @@ impl Round {
         let has_hook = fastrand::u8(..2) == 0;
         if has_hook {
             let signal = Arc::clone(&signal);
-            config = config.on_wake(move || {
+            config = config.wake_hook(move || {
                 *signal.0.lock().unwrap() = true;
                 signal.1.notify_one();
             });
@@ -272,7 +272,7 @@ impl Round {
         let way = fastrand::u8(..3);
         while !self.have_all_ended.load(SeqCst) {
             for _ in 0..fastrand::u64(..4) {
-                self.operate();
+                self.random_operation();
             }
             match way {
                 _ if has_hook => local_timer().sleep_with(|timeout| {
@@ -309,18 +309,18 @@ fn end_at_first_panic() {
 #[test]
 fn random_timers_of_real_threads_end_once_and_in_time() {
     end_at_first_panic();
-    for seed in 0..operations(16) {
+    for seed in 0..scaled(16) {
         let round = Arc::<Round>::default();
         thread::scope(|scope| {
             for owner in 0..OWNERS {
                 let round = Arc::clone(&round);
-                scope.spawn(move || round.own_timers(seed * 10 + owner as u64));
+                scope.spawn(move || round.drive_wheel(seed * 10 + owner as u64));
             }
             wait_until("the wheels exist", || round.shards.lock().unwrap().len() == OWNERS);
             fastrand::seed(seed);
             let begun = Instant::now();
             while begun.elapsed() < OPERATING_TIME {
-                round.operate();
+                round.random_operation();
                 thread::sleep(Duration::from_micros(fastrand::u64(..2_000)));
             }
             round.is_closing.store(true, SeqCst);

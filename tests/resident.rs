@@ -8,7 +8,7 @@ mod kinds;
 
 use std::{fs::File, io::Read, mem};
 
-use kinds::{Handle, MakeTimers, Timers, for_each_kind};
+use kinds::{Handle, MakeTimers, TimerSet, for_each_kind};
 
 /// Returns the resident bytes of this process. Allocates nothing.
 fn resident() -> i64 {
@@ -42,7 +42,7 @@ fn ten_timers_take_few_bytes(make: MakeTimers<'_>) {
 }
 
 /// A loop that sleeps as announced turns at least once a second while surplus pages are left.
-fn turn_until_memory_is_freed(timers: &mut dyn Timers) {
+fn turn_until_memory_is_freed(timers: &mut dyn TimerSet) {
     for _ in 0..100 {
         timers.pass(1, usize::MAX);
         timers.prepare_sleep();

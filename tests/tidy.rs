@@ -13,7 +13,7 @@ use source::{Name, Source};
 
 /// The modules of `src/` and of its folders. A module may use itself and the modules before it.
 /// Inside a folder, all modules may use the items of its `mod.rs`.
-const ORDER: &[(&str, &str)] = &[
+const MODULE_ORDER: &[(&str, &str)] = &[
     (
         "",
         "limits util error trace clock when wheel gauges cross_core config metrics shard local purgatory future",
@@ -26,9 +26,9 @@ const ORDER: &[(&str, &str)] = &[
         "cross_core",
         "call_site state mailbox parker reclaim callback slab admission descriptor hooks shared registry handle",
     ),
-    ("metrics", "live_report watch export"),
+    ("metrics", "live_timers watchdog export"),
     ("shard", "expired stats sleep engine"),
-    ("local", "client thread_wheel shard_ref owned_timer drained_timer timer_fd cores"),
+    ("local", "client thread_wheel shard_ref reusable_timer drained_timer timer_fd cores"),
     ("purgatory", "operation hash records table group"),
     (
         "future",
@@ -103,7 +103,7 @@ fn rust_files(directory: &Path) -> Vec<PathBuf> {
 
 // ---- the rules
 
-/// Finds uses of a module that is later or missing in [`ORDER`]. The crate's root is exempt.
+/// Finds uses of a module that is later or missing in [`MODULE_ORDER`]. The crate's root is exempt.
 fn module_order(source: &Source) -> Vec<Finding> {
     let own = source.module_path();
     let judge = |name: &Name| {
@@ -111,14 +111,18 @@ fn module_order(source: &Source) -> Vec<Finding> {
         let (depth, (own_part, used_part)) =
             own.iter().zip(&used).enumerate().find(|(_, (own, used))| own != used)?;
         let folder = own[..depth].join("::");
-        let (_, order) = ORDER.iter().find(|(name, _)| *name == folder)?;
+        let (_, order) = MODULE_ORDER.iter().find(|(name, _)| *name == folder)?;
         let position = |module: &str| order.split_whitespace().position(|other| other == module);
         let what = match (position(own_part), position(used_part)) {
             (Some(own), Some(used)) if used <= own => return None,
-            (Some(_), Some(_)) => format!("`{own_part}` uses `{used_part}`, after it in ORDER"),
-            (None, _) => format!("`{own_part}` is missing in ORDER"),
+            (Some(_), Some(_)) => {
+                format!("`{own_part}` uses `{used_part}`, after it in MODULE_ORDER")
+            }
+            (None, _) => format!("`{own_part}` is missing in MODULE_ORDER"),
             (_, None) if !folder.is_empty() => return None,
-            (_, None) => format!("`{used_part}` is not in ORDER: import it from its own module"),
+            (_, None) => {
+                format!("`{used_part}` is not in MODULE_ORDER: import it from its own module")
+            }
         };
         Some((name.line, what))
     };

@@ -21,7 +21,7 @@ use std::{
 use corewheel::{
     AddErrorReason, Cancel, Config, Counts, ManualClock, PreparedSleep, Shard, ShardRef,
     TimerHandle,
-    future::{Remote, Sleep},
+    future::{SharedWheel, Sleep},
     local_timer,
 };
 use loom::{
@@ -124,7 +124,7 @@ pub fn assert_all_ended(counts: &Counts, added: u64) {
 /// Returns a shard and a timer with payload 1 that is alone in its page. After the timer's end,
 /// turns retire the page, because the shard already has a spare empty page. The fourth timer added
 /// afterwards gets the same index, in a new page.
-pub fn shard_with_a_page_to_spare() -> WithTimer<u32> {
+pub fn shard_with_retirable_page() -> WithTimer<u32> {
     let (mut shard, clock) = shard();
     // Under loom a page has two nodes. Index 0 is never allocated.
     let [others @ .., first] = [(); 4].map(|()| shard.add(TICK, 1));
@@ -145,7 +145,7 @@ pub fn fire_and_add_four(shard: &mut Shard<u32>, first: TimerHandle) -> (bool, [
 }
 
 /// Adds four timers with payload 2, due in one tick. Also returns whether the fourth has the index
-/// of `first`, and so is in a new page; see [`shard_with_a_page_to_spare`].
+/// of `first`, and so is in a new page; see [`shard_with_retirable_page`].
 pub fn add_four(shard: &mut Shard<u32>, first: TimerHandle) -> ([TimerHandle; 4], bool) {
     let added = [(); 4].map(|()| shard.add(TICK, 2));
     (added, shard_and_index(added[3]) == shard_and_index(first))
@@ -212,7 +212,7 @@ pub fn install_core_with(settings: impl FnOnce(Config) -> Config) -> (ManualCloc
 /// Installs this thread's wheel, whose wake hook unparks this thread; see [`install_core`].
 pub fn install_waking_core() -> (ManualClock, ShardRef) {
     let owner = thread::current();
-    install_core_with(|config| config.on_wake(move || owner.unpark()))
+    install_core_with(|config| config.wake_hook(move || owner.unpark()))
 }
 
 /// Parks unless the timeout is zero. In virtual time, only a wake-up ends the park.
@@ -317,7 +317,7 @@ pub struct SeesOnDrop {
 
 impl SeesOnDrop {
     /// Returns the payload, `work` and `seen`.
-    pub fn watched() -> (Self, Arc<ModelledUsize>, Arc<ModelledUsize>) {
+    pub fn with_counter() -> (Self, Arc<ModelledUsize>, Arc<ModelledUsize>) {
         let [work, seen] = [(); 2].map(|()| Arc::new(ModelledUsize::new(0)));
         (Self { work: Arc::clone(&work), seen: Arc::clone(&seen) }, work, seen)
     }
@@ -338,7 +338,7 @@ impl Drop for SeesOnDrop {
 
 /// A value whose drop increments [`Drops`].
 #[derive(Debug)]
-pub struct Dropped(Arc<Drops>);
+pub struct CountsDrop(Arc<Drops>);
 
 /// The number of drops.
 #[derive(Debug)]
@@ -347,7 +347,7 @@ pub struct Drops {
     signal: Notify,
 }
 
-impl Drop for Dropped {
+impl Drop for CountsDrop {
     fn drop(&mut self) {
         // Release: `wait` sees the writes before the drop.
         self.0.times.fetch_add(1, Ordering::Release);
@@ -357,9 +357,9 @@ impl Drop for Dropped {
 
 impl Drops {
     /// Returns a value and the counter of its drop.
-    pub fn watched() -> (Dropped, Arc<Self>) {
+    pub fn with_counter() -> (CountsDrop, Arc<Self>) {
         let [drops, held] = shared(Self { times: ModelledUsize::new(0), signal: Notify::new() });
-        (Dropped(held), drops)
+        (CountsDrop(held), drops)
     }
 
     /// Waits for a drop and returns the number of drops. Without a drop, loom reports a deadlock.
@@ -427,7 +427,7 @@ impl Wake for Sleeper {
 
 /// Polls until the sleep is ready, and waits between polls. After a lost wake, loom reports a
 /// deadlock.
-pub fn wait_for(sleep: &mut Sleep<Remote>) -> Result<(), AddErrorReason> {
+pub fn wait_for(sleep: &mut Sleep<SharedWheel>) -> Result<(), AddErrorReason> {
     let [sleeper, woken] = shared(Sleeper(Notify::new()));
     let waker = Waker::from(woken);
     loop {

@@ -11,8 +11,8 @@ use loom::{
 };
 use loom_tests::{
     Drops, SeesOnDrop, TICK, add_remotely, assert_all_ended, expired, explore, fire_and_add_four,
-    install_wheel, on_another_thread, race, run_ticks, setup, shard, shard_with,
-    shard_with_a_page_to_spare, shard_with_due, shared, turn_after_a_tick, work_and_cancel,
+    install_wheel, on_another_thread, race, run_ticks, setup, shard, shard_with, shard_with_due,
+    shard_with_retirable_page, shared, turn_after_a_tick, work_and_cancel,
 };
 
 #[test]
@@ -54,7 +54,7 @@ fn a_stale_handle_never_reaches_the_next_timer_of_its_node() {
 #[test]
 fn a_stale_handle_never_reaches_the_next_timer_in_a_new_page() {
     explore(85, || {
-        let (mut shard, clock, first) = shard_with_a_page_to_spare();
+        let (mut shard, clock, first) = shard_with_retirable_page();
         clock.advance(TICK);
         let canceller = thread::spawn(move || first.cancel());
         let (has_fired, added) = fire_and_add_four(&mut shard, first);
@@ -104,7 +104,7 @@ fn a_cancel_before_relinking_prevents_every_later_run() {
 fn a_lent_payload_outlives_a_remote_cancel() {
     explore(120, || {
         let (mut shard, clock) = shard();
-        let (payload, work, seen) = SeesOnDrop::watched();
+        let (payload, work, seen) = SeesOnDrop::with_counter();
         let handle = shard.add_periodic(TICK, (payload, 0));
         clock.advance(TICK);
         let canceller = race(move || work_and_cancel(&work, handle));
@@ -130,7 +130,7 @@ fn a_lent_payload_outlives_a_remote_cancel() {
 fn a_periodic_timer_taken_by_value_or_cancelled_ends_once() {
     explore(155, || {
         let (mut shard, clock) = shard();
-        let (payload, drops) = Drops::watched();
+        let (payload, drops) = Drops::with_counter();
         let handle = shard.add_periodic(TICK, payload);
         clock.advance(TICK);
         let canceller = race(move || handle.cancel());
@@ -237,7 +237,7 @@ fn cancel_and_reuse(reuse: impl FnOnce(&ManualClock)) {
 fn a_callback_drop_sees_the_cancellers_writes() {
     explore(40, || {
         let clock = install_wheel();
-        let (captured, work, seen) = SeesOnDrop::watched();
+        let (captured, work, seen) = SeesOnDrop::with_counter();
         let handle = local_timer().add_periodic(TICK, move || _ = &captured);
         clock.advance(TICK);
         let canceller = thread::spawn(move || work_and_cancel(&work, handle));

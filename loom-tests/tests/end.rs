@@ -11,7 +11,7 @@ use loom::{
 };
 use loom_tests::{
     SeesOnDrop, TICK, add_four, expired, explore, explore_with_preemptions, fire_and_add_four,
-    setup, shard, shard_with, shard_with_a_page_to_spare, shared, work_and_cancel,
+    setup, shard, shard_with, shard_with_retirable_page, shared, work_and_cancel,
 };
 
 #[test]
@@ -36,7 +36,7 @@ fn drain_hands_back_exactly_the_uncancelled_timers() {
 #[test]
 fn a_drop_at_shard_end_sees_the_cancellers_writes() {
     explore(71_000, || {
-        let (payload, work, seen) = SeesOnDrop::watched();
+        let (payload, work, seen) = SeesOnDrop::with_counter();
         let (shard, _clock, handle) = shard_with(1, payload);
         let canceller = thread::spawn(move || work_and_cancel(&work, handle));
         drop(shard);
@@ -94,7 +94,7 @@ fn a_stale_cancel_during_page_reclamation_returns_ended() {
 #[test]
 fn owner_writes_are_visible_after_page_replacement() {
     explore_with_preemptions(2, 84_000, || {
-        let (mut shard, clock, first) = shard_with_a_page_to_spare();
+        let (mut shard, clock, first) = shard_with_retirable_page();
         let [work, seen] = shared(AtomicUsize::new(0));
         let canceller = thread::spawn(move || (first.cancel(), seen.load(Ordering::Relaxed)));
         work.store(1, Ordering::Relaxed);

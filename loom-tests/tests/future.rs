@@ -13,7 +13,7 @@ use std::{
 
 use corewheel::{
     AddErrorReason, Cancel, ManualClock,
-    future::{Remote, Sleep, Timers, Watcher},
+    future::{SharedWheel, Sleep, Timers, TimersDriver},
     local_timer,
 };
 use loom::thread;
@@ -23,29 +23,29 @@ use loom_tests::{
 };
 
 /// A wheel that this thread turns.
-struct Wheel {
+struct TestWheel {
     clock: ManualClock,
     timers: Timers,
     /// None for this thread's own wheel.
-    watcher: Option<Watcher>,
+    driver: Option<TimersDriver>,
 }
 
-type MakeWheel = fn() -> Wheel;
+type MakeWheel = fn() -> TestWheel;
 
-impl Wheel {
+impl TestWheel {
     fn own() -> Self {
         let clock = install_wheel();
-        Self { clock, timers: Timers::new(&[local_timer().shard_ref()]), watcher: None }
+        Self { clock, timers: Timers::new(&[local_timer().shard_ref()]), driver: None }
     }
 
     fn of_workers() -> Self {
-        let (clock, timers, watcher) = worker_wheel();
-        Self { clock, timers, watcher: Some(watcher) }
+        let (clock, timers, driver) = worker_wheel();
+        Self { clock, timers, driver: Some(driver) }
     }
 
     fn turn(&mut self) {
-        match &mut self.watcher {
-            Some(watcher) => watcher.turn(),
+        match &mut self.driver {
+            Some(driver) => driver.turn(),
             None => _ = local_timer().turn(),
         }
     }
@@ -56,7 +56,7 @@ impl Wheel {
     }
 
     /// Returns an admitted sleep of one tick that the task has polled on another thread.
-    fn polled_sleep(&mut self, task: &Arc<Task>) -> Sleep<Remote> {
+    fn polled_sleep(&mut self, task: &Arc<Task>) -> Sleep<SharedWheel> {
         setup(|| {
             let (mut sleep, task) = (self.timers.sleep(TICK), Arc::clone(task));
             let sleep = on_another_thread(move || {
@@ -73,7 +73,7 @@ impl Wheel {
         self.turn();
         let counts = self.timers.shards()[0].metrics().counts;
         assert_eq!((counts.uncollected, counts.queued, counts.panicked), (0, 0, 0), "{counts:?}");
-        if self.watcher.is_none() {
+        if self.driver.is_none() {
             let counts = local_timer().counts();
             assert_all_ended(&counts, counts.added);
         }
@@ -86,19 +86,19 @@ impl Wheel {
 /// Pairs the floors, which are minimum numbers of interleavings, with constructors of two wheels: a
 /// thread's own wheel and a worker wheel.
 fn both_wheels(floors: [usize; 2]) -> impl Iterator<Item = (usize, MakeWheel)> {
-    floors.into_iter().zip([Wheel::own as MakeWheel, Wheel::of_workers])
+    floors.into_iter().zip([TestWheel::own as MakeWheel, TestWheel::of_workers])
 }
 
-/// Returns the clock, timers and watcher of one worker wheel, whose wake hook unparks this thread.
-fn worker_wheel() -> (ManualClock, Timers, Watcher) {
+/// Returns the clock, timers and driver of one worker wheel, whose wake hook unparks this thread.
+fn worker_wheel() -> (ManualClock, Timers, TimersDriver) {
     let clock = ManualClock::new();
     let this = thread::current();
     let configured = |_| {
         let this = this.clone();
-        config(&clock).on_wake(move || this.unpark())
+        config(&clock).wake_hook(move || this.unpark())
     };
-    let (timers, watcher) = Timers::per_worker_with(1, configured).unwrap();
-    (clock, timers, watcher)
+    let (timers, driver) = Timers::per_worker_with(1, configured).unwrap();
+    (clock, timers, driver)
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn the_waker_of_the_last_poll_is_woken() {
 #[test]
 fn a_pending_poll_while_time_advances_is_woken_once() {
     explore(130, || {
-        let (mut wheel, [first, last]) = (Wheel::own(), [Task::new(), Task::new()]);
+        let (mut wheel, [first, last]) = (TestWheel::own(), [Task::new(), Task::new()]);
         let mut sleep = wheel.polled_sleep(&first);
         let poller = Arc::clone(&last);
         let polling = race(move || (poller.poll(&mut sleep), sleep));
@@ -164,7 +164,7 @@ fn a_pending_poll_while_time_advances_is_woken_once() {
 #[test]
 fn only_the_last_waker_before_admission_is_woken() {
     explore(200, || {
-        let (mut wheel, [first, last]) = (Wheel::own(), [Task::new(), Task::new()]);
+        let (mut wheel, [first, last]) = (TestWheel::own(), [Task::new(), Task::new()]);
         let mut sleep = wheel.timers.sleep(TICK);
         let pollers = [&first, &last].map(Arc::clone);
         let polling = race(move || {
@@ -203,7 +203,7 @@ fn a_sleep_dropped_while_it_fires_wakes_at_most_once() {
 #[test]
 fn a_sleep_dropped_around_its_admission_is_freed() {
     explore(370, || {
-        let mut wheel = Wheel::own();
+        let mut wheel = TestWheel::own();
         let (task, mut sleep) = (Task::new(), wheel.timers.sleep(TICK));
         let poller = Arc::clone(&task);
         let dropping = race(move || {
@@ -249,7 +249,7 @@ fn a_sleep_reset_while_it_fires_ends_at_the_new_deadline() {
 #[test]
 fn concurrent_sleeps_are_woken_and_dropped_ones_are_not() {
     explore(230, || {
-        let (mut wheel, tasks) = (Wheel::of_workers(), [Task::new(), Task::new()]);
+        let (mut wheel, tasks) = (TestWheel::of_workers(), [Task::new(), Task::new()]);
         let poll = |timers: &Timers, task: &Arc<Task>| {
             let (mut stays, mut goes) = (timers.sleep(TICK), timers.sleep(TICK));
             assert!(task.poll(&mut stays).is_pending() && task.poll(&mut goes).is_pending());
@@ -269,14 +269,14 @@ fn concurrent_sleeps_are_woken_and_dropped_ones_are_not() {
     });
 }
 
-// ---- the watcher's sleep
+// ---- the driver's sleep
 
-/// Turns and sleeps until the watcher announces a sleep of one tick. Only a wake-up ends a longer
+/// Turns and sleeps until the driver announces a sleep of one tick. Only a wake-up ends a longer
 /// sleep. Instead of a shorter sleep, yields, because another thread may have claimed the wheel.
-fn sleep_until_a_tick_is_announced(watcher: &mut Watcher) {
+fn sleep_until_a_tick_is_announced(driver: &mut TimersDriver) {
     let mut announced = None;
     while announced != Some(TICK) {
-        announced = watcher.sleep_with(|timeout| {
+        announced = driver.sleep_with(|timeout| {
             match timeout {
                 Some(TICK) => (),
                 Some(timeout) if timeout < TICK => thread::yield_now(),
@@ -284,19 +284,19 @@ fn sleep_until_a_tick_is_announced(watcher: &mut Watcher) {
             }
             timeout
         });
-        watcher.turn();
+        driver.turn();
     }
 }
 
 #[test]
 fn no_periodic_run_begins_after_its_cancel() {
     explore(1_200, || {
-        let (clock, timers, mut watcher) = worker_wheel();
+        let (clock, timers, mut driver) = worker_wheel();
         let [runs, counted] = shared(AtomicUsize::new(0));
         let beat = setup(|| {
             let count = move || _ = counted.fetch_add(1, Ordering::Relaxed);
             let beat = timers.shards()[0].add_periodic(TICK, count);
-            watcher.turn();
+            driver.turn();
             beat
         });
         clock.advance(TICK);
@@ -306,7 +306,7 @@ fn no_periodic_run_begins_after_its_cancel() {
             let polled = task.poll(&mut sleep);
             (polled, beat.cancel(), sleep)
         });
-        watcher.turn();
+        driver.turn();
         let (polled, cancel, sleep) = worker.join().unwrap();
         assert!(polled.is_pending());
         drop(sleep);
@@ -314,33 +314,33 @@ fn no_periodic_run_begins_after_its_cancel() {
         let before = runs.load(Ordering::Relaxed);
         assert!(before <= 1);
         clock.advance(TICK);
-        watcher.turn();
+        driver.turn();
         assert_eq!((runs.load(Ordering::Relaxed), beat.cancel()), (before, Cancel::Ended));
     });
 }
 
 #[test]
-fn an_add_wakes_the_watcher() {
+fn an_add_wakes_the_driver() {
     explore(130, || {
-        let (clock, timers, mut watcher) = worker_wheel();
+        let (clock, timers, mut driver) = worker_wheel();
         let task = Task::new();
         let (poller, mut sleep) = (Arc::clone(&task), timers.sleep(TICK));
         let adder = spawn_unparker(move || {
             assert!(poller.poll(&mut sleep).is_pending());
             sleep
         });
-        sleep_until_a_tick_is_announced(&mut watcher);
+        sleep_until_a_tick_is_announced(&mut driver);
         let mut sleep = adder.join();
         clock.advance(TICK);
-        watcher.turn();
+        driver.turn();
         assert_eq!((task.woken(), task.poll(&mut sleep)), (1, Poll::Ready(())));
     });
 }
 
 #[test]
-fn a_reset_to_earlier_wakes_the_watcher() {
+fn a_reset_to_earlier_wakes_the_driver() {
     explore(130, || {
-        let (_clock, timers, mut watcher) = worker_wheel();
+        let (_clock, timers, mut driver) = worker_wheel();
         let mut sleep = setup(|| {
             let mut sleep = timers.sleep(TICK * 3);
             on_another_thread(move || {
@@ -352,19 +352,19 @@ fn a_reset_to_earlier_wakes_the_watcher() {
             sleep.reset_after(TICK);
             sleep
         });
-        sleep_until_a_tick_is_announced(&mut watcher);
+        sleep_until_a_tick_is_announced(&mut driver);
         drop(mover.join());
     });
 }
 
 #[test]
-fn dropping_the_timers_wakes_the_watcher() {
+fn dropping_the_timers_wakes_the_driver() {
     explore(90, || {
-        let (_clock, timers, mut watcher) = worker_wheel();
+        let (_clock, timers, mut driver) = worker_wheel();
         let dropping = spawn_unparker(move || drop(timers));
-        while !watcher.is_stopping() {
-            watcher.turn();
-            watcher.sleep_with(|timeout| match timeout {
+        while !driver.is_stopping() {
+            driver.turn();
+            driver.sleep_with(|timeout| match timeout {
                 Some(short) if short < TICK => thread::yield_now(),
                 _ => thread::park(),
             });
@@ -376,12 +376,12 @@ fn dropping_the_timers_wakes_the_watcher() {
 // ---- the end
 
 #[test]
-fn no_future_hangs_when_the_watcher_ends() {
+fn no_future_hangs_when_the_driver_ends() {
     explore(370, || {
-        let (_clock, timers, watcher) = worker_wheel();
+        let (_clock, timers, driver) = worker_wheel();
         let mut sleep = timers.sleep(Duration::from_secs(1));
         let sleeping = race(move || wait_for(&mut sleep));
-        drop(watcher);
+        drop(driver);
         assert_eq!(sleeping.join().unwrap(), Err(AddErrorReason::ShutDown));
     });
 }
@@ -390,7 +390,7 @@ fn no_future_hangs_when_the_watcher_ends() {
 fn a_waker_set_while_the_owner_ends_is_woken() {
     explore(5_600, || {
         let owner = race(|| {
-            let mut sleep = Wheel::own().polled_sleep(&Task::new());
+            let mut sleep = TestWheel::own().polled_sleep(&Task::new());
             race(move || wait_for(&mut sleep))
         });
         let sleeping = owner.join().unwrap();
@@ -402,7 +402,7 @@ fn a_waker_set_while_the_owner_ends_is_woken() {
 fn the_last_turn_or_the_owners_end_wakes_a_sleep() {
     explore(4_300, || {
         let owner = race(|| {
-            let wheel = Wheel::own();
+            let wheel = TestWheel::own();
             let mut sleep = wheel.timers.sleep(TICK);
             let sleeping = race(move || wait_for(&mut sleep));
             wheel.clock.advance(TICK);

@@ -82,11 +82,11 @@ impl Op {
 }
 
 fn group() -> PurgatoryGroup<usize> {
-    PurgatoryGroup::by(|&key| key)
+    PurgatoryGroup::partitioned_by(|&key| key)
 }
 
 /// Turns while the threads run, and again after their end.
-fn turn_beside<const N: usize>(threads: [JoinHandle<()>; N]) {
+fn turn_during_and_after<const N: usize>(threads: [JoinHandle<()>; N]) {
     local_timer().turn();
     for thread in threads {
         thread.join().unwrap();
@@ -98,7 +98,7 @@ fn turn_beside<const N: usize>(threads: [JoinHandle<()>; N]) {
 fn assert_over(purgatory: &Purgatory<usize, Op>) {
     let counts = purgatory.counts();
     assert_eq!((counts.added, counts.by_condition + counts.forced + counts.expired), (1, 1));
-    assert_eq!((counts.live, counts.watches, counts.keys, counts.unsent), (0, 0, 0, 0));
+    assert_eq!((counts.live, counts.watches, counts.keys, counts.unsent_messages), (0, 0, 0, 0));
     assert!(local_timer().is_empty());
 }
 
@@ -110,7 +110,7 @@ fn an_event_or_the_timeout_completes_an_operation_once() {
         let purgatory = group.join(0, &[shard]);
         assert!(op.add(&purgatory, &[0]).is_some());
         clock.advance(TICK);
-        turn_beside([race(op.event(&group, 0))]);
+        turn_during_and_after([race(op.event(&group, 0))]);
         assert!([BY_CONDITION, EXPIRED].contains(&op.ended()), "{}", op.ended());
         assert_over(&purgatory);
     });
@@ -124,7 +124,7 @@ fn no_event_is_lost_while_an_operation_is_added() {
         let notifier = race(op.event(&group, 0));
         let purgatory = group.join(0, &[shard]);
         op.add(&purgatory, &[0]);
-        turn_beside([notifier]);
+        turn_during_and_after([notifier]);
         assert_eq!(op.ended(), BY_CONDITION);
         assert_over(&purgatory);
     });
@@ -143,7 +143,7 @@ fn two_events_complete_an_operation_once() {
             (group, Op::new(), purgatory)
         });
         assert!(op.add(&purgatory, &[0, 0]).is_some());
-        turn_beside([(); 2].map(|()| race(op.event(&group, 0))));
+        turn_during_and_after([(); 2].map(|()| race(op.event(&group, 0))));
         assert_eq!(op.ended(), BY_CONDITION);
         assert_over(&purgatory);
     });
@@ -164,7 +164,7 @@ fn force_complete_or_the_timeout_ends_an_operation_once() {
                 noted.store(forced, Ordering::Relaxed);
             });
         });
-        turn_beside([forcer]);
+        turn_during_and_after([forcer]);
         let how = if was_forced.load(Ordering::Relaxed) { FORCED } else { EXPIRED };
         assert_eq!(op.ended(), how);
         assert_over(&purgatory);
@@ -210,7 +210,11 @@ impl OtherCore {
                 turns.send(()).unwrap();
             }
             let counts = purgatory.counts();
-            assert_eq!((counts.watches, counts.unsent), (0, 0), "watches or messages remain");
+            assert_eq!(
+                (counts.watches, counts.unsent_messages),
+                (0, 0),
+                "watches or messages remain"
+            );
         });
         let shard = referred.recv().unwrap();
         (Self { orders, turned, thread }, shard)

@@ -12,7 +12,7 @@ use loom::{
     thread,
 };
 use loom_tests::{
-    Dropped, Drops, SeesOnDrop, TICK, add_remotely, assert_all_ended, explore,
+    CountsDrop, Drops, SeesOnDrop, TICK, add_remotely, assert_all_ended, explore,
     explore_with_preemptions, install_core, install_core_with, on_another_thread, race, run_ticks,
     setup, shard_and_index, shared, turn_after_a_tick,
 };
@@ -181,7 +181,7 @@ fn the_later_of_two_resets_around_admission_wins() {
 fn a_cancel_around_the_first_run_prevents_further_runs() {
     explore(3_300, || {
         let (clock, core) = install_core();
-        let (captured, drops) = Drops::watched();
+        let (captured, drops) = Drops::with_counter();
         let adder = race(move || {
             let handle = core.add_periodic(TICK, move || _ = &captured);
             handle.cancel()
@@ -202,7 +202,7 @@ fn a_cancel_around_the_first_run_prevents_further_runs() {
 fn a_remote_periodic_callback_is_dropped_after_its_runs() {
     explore(580, || {
         let (clock, core) = install_core();
-        let (captured, work, seen) = SeesOnDrop::watched();
+        let (captured, work, seen) = SeesOnDrop::with_counter();
         let handle = setup(|| {
             let run = move || {
                 let _captured = &captured;
@@ -442,7 +442,7 @@ fn a_timer_never_counts_twice_toward_the_limit() {
 #[test]
 fn a_callback_added_at_shard_end_is_dropped_once() {
     explore(1_750, || {
-        let (dropped, drops) = Drops::watched();
+        let (dropped, drops) = Drops::with_counter();
         let owner = race(move || {
             let (_clock, core) = install_core();
             race(move || {
@@ -463,7 +463,7 @@ fn a_callback_added_at_shard_end_is_dropped_once() {
 /// remotely added timer that captures `dropped`. The returned reference keeps the shard's memory
 /// alive.
 fn end_after_one_turn<R: 'static>(
-    dropped: Dropped,
+    dropped: CountsDrop,
     act: impl FnOnce(TimerHandle) -> R + 'static,
 ) -> (R, ShardRef) {
     let owner = race(move || {
@@ -479,7 +479,7 @@ fn end_after_one_turn<R: 'static>(
 #[test]
 fn a_reset_and_cancel_at_shard_end_drop_the_callback_once() {
     explore(7_000, || {
-        let (dropped, drops) = Drops::watched();
+        let (dropped, drops) = Drops::with_counter();
         let reset_and_cancel = |timer: TimerHandle| (timer.reset(TICK * 2), timer.cancel());
         let (resetter, _core) =
             end_after_one_turn(dropped, move |timer| race(move || reset_and_cancel(timer)));
@@ -494,7 +494,7 @@ fn a_reset_and_cancel_at_shard_end_drop_the_callback_once() {
 #[test]
 fn a_cancel_during_a_reset_at_shard_end_drops_the_callback_once() {
     explore(2_000, || {
-        let (dropped, drops) = Drops::watched();
+        let (dropped, drops) = Drops::with_counter();
         let (resetter, _core) = end_after_one_turn(dropped, |timer| {
             let resetter = thread::spawn(move || timer.reset(TICK * 2));
             assert_eq!(on_another_thread(move || timer.cancel()), Cancel::Cancelled);

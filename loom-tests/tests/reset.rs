@@ -8,7 +8,7 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom_tests::{
     SeesOnDrop, TICK, WithTimer, assert_all_ended, expired, expiry_ticks, explore,
     fire_and_add_four, install_wheel, on_another_thread, race, run_ticks, setup, shard, shard_with,
-    shard_with_a_page_to_spare, shard_with_due, shared, work_and_cancel,
+    shard_with_due, shard_with_retirable_page, shared, work_and_cancel,
 };
 
 /// The owner may read the new deadline of a reset and fire the timer before it consumes the reset's
@@ -71,7 +71,7 @@ fn a_cancel_behind_a_queued_reset_is_consumed_once() {
 #[test]
 fn a_drop_by_a_resets_message_sees_the_cancellers_writes() {
     explore(34, || {
-        let (payload, work, seen) = SeesOnDrop::watched();
+        let (payload, work, seen) = SeesOnDrop::with_counter();
         let (mut shard, _clock, handle) = shard_with(3, payload);
         assert!(on_another_thread(move || handle.reset(TICK * 5)));
         let canceller = race(move || work_and_cancel(&work, handle));
@@ -206,7 +206,7 @@ fn a_stale_reset_never_reaches_the_next_timer_of_its_node() {
 #[test]
 fn a_stale_reset_never_reaches_the_next_timer_in_a_new_page() {
     explore(910, || {
-        let (mut shard, clock, first) = shard_with_a_page_to_spare();
+        let (mut shard, clock, first) = shard_with_retirable_page();
         clock.advance(TICK);
         let resetter = race(move || first.reset(TICK * 3));
         let (has_fired, added) = fire_and_add_four(&mut shard, first);

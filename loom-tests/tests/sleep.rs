@@ -24,7 +24,7 @@ const WAKE_AT_QUEUED_MESSAGES: usize = 2;
 /// Returns a configuration whose wake hook unparks this thread.
 fn waking_config(clock: &ManualClock) -> Config {
     let owner = thread::current();
-    config(clock).on_wake(move || owner.unpark())
+    config(clock).wake_hook(move || owner.unpark())
 }
 
 /// Returns a configuration and a flag. If `must_block` returns true, the wake hook blocks its
@@ -34,7 +34,7 @@ fn with_blocking_hook(
     must_block: impl Fn() -> bool + Send + Sync + 'static,
 ) -> (Config, Arc<AtomicUsize>) {
     let (owner, [is_awake, awake]) = (thread::current(), shared(AtomicUsize::new(0)));
-    let config = config.on_wake(move || {
+    let config = config.wake_hook(move || {
         let must_block = must_block();
         while must_block && awake.load(Ordering::Acquire) == 0 {
             thread::yield_now();
@@ -52,7 +52,7 @@ fn waking_shard<T>() -> (Shard<T>, ManualClock) {
 /// Returns a shard whose owner is woken by a backlog of cancels, but not by a single cancel.
 fn shard_woken_by_backlog() -> (Shard<()>, ManualClock) {
     let clock = ManualClock::new();
-    (Shard::with_config(waking_config(&clock).drop_within(Duration::MAX)).unwrap(), clock)
+    (Shard::with_config(waking_config(&clock).drop_cancelled_within(Duration::MAX)).unwrap(), clock)
 }
 
 fn assert_empty(shard: &mut Shard<()>) {
@@ -161,7 +161,7 @@ fn a_remote_add_wakes_the_owner() {
 #[test]
 fn a_remote_add_ends_a_park_without_help_of_the_hook() {
     explore(3_300, || {
-        let (clock, core) = install_core_with(|config| config.on_wake(|| ()));
+        let (clock, core) = install_core_with(|config| config.wake_hook(|| ()));
         let adder = spawn_unparker(move || core.add(TICK, || ()));
         while local_timer().is_empty() {
             local_timer().prepare_sleep().park();
@@ -257,7 +257,7 @@ fn a_reset_behind_a_queued_reset_wakes_the_owner() {
         let owner = thread::current();
         let [wakes, counted] = shared(AtomicUsize::new(0));
         let [woken, fallback] = [(); 2].map(|()| owner.clone());
-        let config = config(&clock).on_wake(move || {
+        let config = config(&clock).wake_hook(move || {
             counted.fetch_add(1, Ordering::AcqRel);
             woken.unpark();
         });
@@ -319,7 +319,7 @@ fn reset_from_two_threads(config: Config, is_awake: &AtomicUsize) {
 fn a_panicking_hook_does_not_suppress_another_wake_up() {
     explore(8_000, || {
         let (calls, owner) = (AtomicUsize::new(0), thread::current());
-        let config = config(&ManualClock::new()).on_wake(move || {
+        let config = config(&ManualClock::new()).wake_hook(move || {
             if calls.fetch_add(1, Ordering::Relaxed) == 0 {
                 // `panic!` would print a message in each execution.
                 std::panic::resume_unwind(Box::new("as planned"));

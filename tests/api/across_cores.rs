@@ -12,8 +12,8 @@ use corewheel::{Cancel, Config, PanicPlace, PanicReport, Shard, ShardRef, local_
 
 use crate::support::{
     Counter, HOUR, Log, TICK, WAKE_AT_QUEUED_MESSAGES, assert_ends_soon, cancel_all_remotely,
-    cancel_remotely, configured, from_another_thread, in_virtual_time, manual_shard, must_not_run,
-    on_a_core, on_a_thread, turn_after, with_counted_wakes,
+    cancel_remotely, from_another_thread, in_checked_virtual_time, in_virtual_time, manual_shard,
+    must_not_run, on_a_thread, on_configured_thread, turn_after, with_counted_wakes,
 };
 
 /// The owner resets a remote timer before its admission. No new deadline is before the end of the
@@ -45,7 +45,7 @@ fn a_failed_wake_up_is_retried_every_1024_cancels() {
         assert_eq!(panic.place(), PanicPlace::Wake);
         reported();
     };
-    configured(Config::new().on_wake(fails_twice).on_panic(report), |_| {
+    on_configured_thread(Config::new().wake_hook(fails_twice).on_panic(report), |_| {
         let timers: Vec<_> = (0..3_000).map(|_| local_timer().add(HOUR, must_not_run)).collect();
         let sleep = local_timer().prepare_sleep();
         let mut done = 0;
@@ -135,7 +135,7 @@ fn pending_is_exact_for_admitted_timers_during_a_sleep() {
 // ---- bugs of other systems (`doc/history.md`)
 
 #[test]
-fn bug_22_a_remote_add_during_a_turn_fired_in_that_turn() {
+fn bug_22_a_remote_add_during_a_turn_fires_later() {
     fn again(owner: ShardRef, runs: Counter) {
         let to = owner.clone();
         let callback = move || {
@@ -144,7 +144,7 @@ fn bug_22_a_remote_add_during_a_turn_fired_in_that_turn() {
         };
         on_a_thread(|| to.add(Duration::ZERO, callback));
     }
-    on_a_core(|_| {
+    in_checked_virtual_time(|_| {
         let (owner, runs) = (local_timer().shard_ref(), Counter::default());
         let first_runs = runs.clone();
         local_timer().add(Duration::ZERO, move || again(owner, first_runs));
@@ -159,14 +159,14 @@ fn bug_22_a_remote_add_during_a_turn_fired_in_that_turn() {
 /// Kafka #2195, #8657: two locks taken in opposite orders. Here a callback waits for a mutex. The
 /// mutex's holder cancels timers of the callback's wheel and uses other wheels.
 #[test]
-fn bug_33_a_callback_that_took_the_callers_lock_deadlocked() {
+fn bug_33_a_callback_may_take_the_callers_lock() {
     assert_ends_soon(|| {
         let users = Arc::new(Mutex::new(()));
         let (callback_mutex, running) = (Arc::clone(&users), Arc::new(Barrier::new(2)));
         let (send, handles) = mpsc::channel();
         let begun = Arc::clone(&running);
         let owner = thread::spawn(move || {
-            on_a_core(|clock| {
+            in_checked_virtual_time(|clock| {
                 let run = local_timer().add(TICK, move || {
                     begun.wait();
                     drop(callback_mutex.lock().expect("no panic"));

@@ -13,15 +13,16 @@ use corewheel::{
 };
 
 use crate::support::{
-    ADDS, Counter, HOUR, Log, OnDrop, TICK, assert_counts_add_up, cancel_remotely, configured,
-    must_not_run, on_a_core, on_a_thread, turn_after, wait_until, with_valid_counts,
+    ADDS, Counter, HOUR, Log, OnDrop, TICK, assert_counts_add_up, cancel_remotely,
+    in_checked_virtual_time, must_not_run, on_a_thread, on_configured_thread, turn_after,
+    wait_until, with_valid_counts,
 };
 
 // ---- P5: uses of the wheel
 
 #[test]
 fn a_callback_may_query_the_wheel_and_drop_a_guard() {
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         let guard = local_timer().add(TICK * 5, must_not_run).guard();
         let (guarded, log) = (guard.handle(), Log::new());
         let written = log.clone();
@@ -64,9 +65,9 @@ impl Drop for UseWheelOnDrop {
 
 /// Checks for the bug of tokio #8550 and #8552.
 #[test]
-fn bug_09_wakers_were_called_and_dropped_under_the_lock() {
+fn bug_09_called_and_dropped_wakers_may_use_the_wheel() {
     let drops = Counter::default();
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         let sibling = local_timer().add(TICK * 5, must_not_run);
         let use_wheel_on_drop = || UseWheelOnDrop { drops: drops.clone(), sibling };
         let add = || {
@@ -98,7 +99,7 @@ fn add_with_handle(mut run: impl FnMut(TimerHandle) + 'static) -> TimerHandle {
 
 #[test]
 fn a_period_set_in_a_run_counts_from_that_run() {
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         let set = |handle, ticks| local_timer().set_period(handle, TICK * ticks);
         let slower = add_with_handle(move |own| {
             assert!(set(own, 5));
@@ -123,8 +124,8 @@ fn hooks_of_an_ended_thread_are_dropped_despite_panics() {
     };
     for _ in 0..10 {
         let (wake, panic) = (hook(), hook());
-        let config = Config::new().on_wake(wake).on_panic(move |_| panic());
-        configured(config, |_| local_timer().add(TICK, || ()));
+        let config = Config::new().wake_hook(wake).on_panic(move |_| panic());
+        on_configured_thread(config, |_| local_timer().add(TICK, || ()));
     }
     // If another thread was reading the registry when the thread ended, the end of a later shard
     // drops the hooks.
@@ -181,7 +182,7 @@ fn reports_of(test: impl FnOnce(&ManualClock) + Send) -> Reports {
         let message = report.message().map_or_else(number, str::to_owned);
         kept.write((report.place(), message));
     };
-    configured(Config::new().on_panic(hook), test);
+    on_configured_thread(Config::new().on_panic(hook), test);
     reports.take()
 }
 
@@ -242,7 +243,7 @@ fn a_destructor_that_panics_is_reported_wherever_it_runs() {
 /// The owner drops the callback inside its node, and frees the node afterwards.
 #[test]
 fn a_destructor_of_a_cancelled_timer_may_use_the_wheel() {
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         let (log, own) = (Log::new(), Rc::new(Cell::new(None::<TimerHandle>)));
         let (seen, handle, now) = (log.clone(), Rc::clone(&own), clock.clone());
         let dropped = move || {
@@ -262,7 +263,7 @@ fn a_destructor_of_a_cancelled_timer_may_use_the_wheel() {
 #[test]
 fn a_panic_hook_that_panics_does_not_stop_the_turn() {
     let hook = |report: &corewheel::PanicReport<'_>| panic!("the hook, too: {report:?}");
-    configured(Config::new().on_panic(hook), |clock| {
+    on_configured_thread(Config::new().on_panic(hook), |clock| {
         let runs = Counter::default();
         local_timer().add(TICK, || panic!("first"));
         local_timer().add(TICK * 2, runs.callback());
@@ -300,7 +301,7 @@ fn with_wake_hook(test: impl FnOnce(&ManualClock) + Send) {
             hook();
         }
     };
-    configured(Config::new().on_wake(hook), |clock| with_valid_counts(|| test(clock)));
+    on_configured_thread(Config::new().wake_hook(hook), |clock| with_valid_counts(|| test(clock)));
 }
 
 fn set_wake_hook(hook: impl FnMut() + 'static) {

@@ -14,7 +14,8 @@ use std::{
 use corewheel::{Cancel, Config, Counts, TimerHandle, future::Timers, local_timer};
 
 use crate::support::{
-    Log, OnDrop, TICK, TOO_LONG, cancel_remotely, must_not_run, on_a_core, owner, wait_until,
+    Log, OnDrop, TICK, TOO_LONG, cancel_remotely, in_checked_virtual_time, must_not_run,
+    spawn_owner, wait_until,
 };
 
 /// Controls a callback whose run lasts until the test sends `end`.
@@ -66,7 +67,7 @@ fn turn_until_empty(
     add: impl FnOnce() -> TimerHandle + Send + 'static,
 ) -> (TimerHandle, thread::JoinHandle<Counts>) {
     let (sender, handle) = mpsc::channel();
-    let (_, thread) = owner(Config::new(), move || {
+    let (_, thread) = spawn_owner(Config::new(), move || {
         sender.send(add()).expect("the test waits");
         local_timer().run_until_empty();
         local_timer().counts()
@@ -81,7 +82,7 @@ fn cancel_wait_waits_for_a_callback_on_another_thread() {
     first.assert_waited_for(handle);
     thread.join().expect("no panic");
     let (second, callback) = slow_callback();
-    let (shard, thread) = owner(Config::new(), || while local_timer().turn().fired == 0 {});
+    let (shard, thread) = spawn_owner(Config::new(), || while local_timer().turn().fired == 0 {});
     let remote = shard.add(Duration::ZERO, callback);
     second.assert_waited_for(remote);
     thread.join().expect("no panic");
@@ -118,15 +119,15 @@ fn cancel_wait_ends_a_running_periodic_timer() {
 }
 
 #[test]
-fn cancel_wait_ends_a_running_periodic_timer_of_a_watcher() {
+fn cancel_wait_ends_a_running_periodic_timer_of_a_timers_driver() {
     let (slow, is_dropped, run) = slow_callback_with_slow_drop();
-    let (timers, watcher) = Timers::per_worker_with(1, |_| Config::new()).expect("valid");
+    let (timers, driver) = Timers::per_worker_with(1, |_| Config::new()).expect("valid");
     let handle = timers.shards()[0].add_periodic(Duration::ZERO, run);
-    let watcher = thread::spawn(move || watcher.run());
+    let driver = thread::spawn(move || driver.run());
     slow.assert_waited_for(handle);
     assert!(is_dropped.load(Ordering::Relaxed));
     drop(timers);
-    watcher.join().expect("no panic");
+    driver.join().expect("no panic");
 }
 
 #[test]
@@ -143,7 +144,7 @@ fn cancel_wait_waits_for_a_callback_that_panics() {
 
 #[test]
 fn cancel_wait_in_a_destructor_fails_only_inside_a_turn() {
-    on_a_core(|_| {
+    in_checked_virtual_time(|_| {
         let log = Log::new();
         let other = local_timer().add(TICK * 9, must_not_run);
         let add = || {
@@ -161,18 +162,17 @@ fn cancel_wait_in_a_destructor_fails_only_inside_a_turn() {
 }
 
 #[test]
-fn cancel_wait_fails_in_its_own_callback_on_a_watcher() {
-    let (timers, mut watcher) = Timers::per_worker_with(1, |_| Config::new()).expect("valid");
-    let (_timers, mut other_watcher) =
-        Timers::per_worker_with(1, |_| Config::new()).expect("valid");
+fn cancel_wait_fails_in_its_own_callback_on_a_timers_driver() {
+    let (timers, mut driver) = Timers::per_worker_with(1, |_| Config::new()).expect("valid");
+    let (_timers, mut other_driver) = Timers::per_worker_with(1, |_| Config::new()).expect("valid");
     let (own, answer) = (Arc::new(OnceLock::new()), Log::new());
     let (handle, written) = (Arc::clone(&own), answer.clone());
     let ask = move || {
-        other_watcher.turn();
+        other_driver.turn();
         written.write(handle.get().map(|handle: &TimerHandle| handle.cancel_wait()));
     };
     own.set(timers.shards()[0].run(ask)).expect("set once");
-    watcher.turn();
+    driver.turn();
     assert!(matches!(answer.take()[..], [Some(Err(_))]));
     assert_eq!(own.get().map(|handle| handle.cancel_wait()), Some(Ok(Cancel::Ended)));
 }

@@ -11,7 +11,7 @@ use std::{
 
 use corewheel::{Clock, Config, Shard, local_timer};
 
-use crate::support::{HOUR, expired, on_a_thread, operations};
+use crate::support::{HOUR, expired, on_a_thread, scaled};
 
 /// Uses the shortest tick, so that rounding hides no error.
 fn shard(clock: Clock) -> Shard<Instant> {
@@ -29,7 +29,7 @@ fn no_timer_fires_early_on_any_real_clock() {
 fn assert_none_is_early(clock: Clock) {
     let (mut shard, mut random) = (shard(clock), fastrand::Rng::with_seed(5));
     let (mut added, mut fired) = (0, 0);
-    while fired < operations(20_000) {
+    while fired < scaled(20_000) {
         for _ in 0..random.u64(..4) {
             let delay = Duration::from_nanos(random.u64(..300_000));
             shard.add(delay, Instant::now() + delay);
@@ -94,7 +94,7 @@ fn no_timer_fires_before_its_instant_on_any_real_clock() {
     for clock in [Clock::monotonic(), Clock::fast()] {
         let mut shard = Shard::with_config(Config::new().clock(clock)).expect("valid");
         let mut random = fastrand::Rng::with_seed(7);
-        for _ in 0..operations(200_000) {
+        for _ in 0..scaled(200_000) {
             shard.turn();
             assert!(
                 std::iter::from_fn(|| shard.next_expired()).all(|it| it.payload <= Instant::now())
@@ -111,7 +111,7 @@ fn a_timer_without_delay_fires_in_the_next_turn_on_any_real_clock() {
     for clock in [Clock::monotonic(), Clock::fast(), Clock::boot_time()] {
         let config = Config::new().tick(Duration::from_micros(20)).clock(clock);
         let mut shard = Shard::with_config(config).expect("valid");
-        for round in 0..operations(100_000) {
+        for round in 0..scaled(100_000) {
             match round % 2 {
                 0 => shard.add(Duration::ZERO, round),
                 _ => shard.add(shard.now(), round),
@@ -131,7 +131,7 @@ fn a_remote_timer_without_a_delay_fires_in_the_next_turn() {
         let shard = local_timer().shard_ref();
         let [to_adder, to_owner] = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
         let (begun, added) = (Arc::clone(&to_adder), Arc::clone(&to_owner));
-        let rounds = operations(3_000);
+        let rounds = scaled(3_000);
         let adder = thread::spawn(move || {
             for round in 1..=rounds {
                 spin_until(&begun, round);

@@ -94,7 +94,7 @@ fn each_thread_calls_config_and_has_its_own_wheel() {
     let run = move |core: Core| {
         (0..=core.index()).for_each(|_| _ = local_timer().add(TICK / 4, must_not_run));
         all_added.wait();
-        assert_eq!(Config::new().install(), Err(ConfigError::AlreadyRunning));
+        assert_eq!(Config::new().install(), Err(ConfigError::ThreadHasWheel));
         let until_next = local_timer().time_until_next();
         (local_timer().len(), until_next, (core.index(), thread::current().id()))
     };
@@ -141,7 +141,7 @@ fn no_thread_runs_if_a_configuration_is_invalid_or_panics() {
         }
         Config::new()
     });
-    assert_eq!(cause(&error), Some(&ConfigError::AlreadyRunning));
+    assert_eq!(cause(&error), Some(&ConfigError::ThreadHasWheel));
     let panics = |index| if index == 2 { panic!("as planned") } else { Config::new() };
     assert_eq!(panic_message(|| start_error(panics)), "as planned");
     let error = Cores::builder().threads(20_000).start(|_| ()).expect_err("too many");
@@ -340,7 +340,7 @@ fn a_stop_wakes_all_futures_that_wait_for_it() {
     let cores = start(1, |core| {
         let [first, second, dropped] = [(); 3].map(|()| Poller::new());
         let mut waits = [Box::pin(core.stopped()), Box::pin(core.stopped())];
-        drop(dropped.pending(Box::pin(core.stopped())));
+        drop(dropped.poll_pending(Box::pin(core.stopped())));
         assert_eq!(dropped.clones(), 0, "the dropped future keeps its waker");
         assert!(first.poll(&mut waits[0]).is_pending() && second.poll(&mut waits[1]).is_pending());
         // Only the waker of the latest poll is called.

@@ -18,12 +18,12 @@ use corewheel::{
 use tokio::{runtime, task::LocalSet};
 
 use crate::{
-    metrics::{next_stall, published_metrics, watch_shard},
-    runtime::{Task, drives_the_wheel},
+    metrics::{next_stall, published_metrics, start_watchdog},
+    runtime::{Task, assert_drives_the_wheel},
     support::{
         Counter, HOUR, Log, Poller, TICK, TOO_LONG, configured_shard, expired, from_another_thread,
-        in_virtual_time, must_not_run, named_shard, on_a_core, on_a_thread, panic_message, panics,
-        turn_after, with_counted_wakes,
+        in_checked_virtual_time, in_virtual_time, must_not_run, named_shard, on_a_thread,
+        panic_message, panics, turn_after, with_counted_wakes,
     },
 };
 
@@ -232,7 +232,7 @@ fn a_shard_that_never_turns_publishes_its_first_add_at_once() {
 }
 
 #[test]
-fn a_watch_reports_a_timer_of_a_thread_that_never_turns() {
+fn a_watchdog_reports_a_timer_of_a_thread_that_never_turns() {
     const LIMIT: Duration = Duration::from_millis(20);
     let add: fn() = || _ = local_timer().add(DELAY, || ());
     let install_and_add: fn() = || {
@@ -244,7 +244,7 @@ fn a_watch_reports_a_timer_of_a_thread_that_never_turns() {
         ("watched before its loop", install_and_add, false),
         ("watched for remote timers", || (), true),
     ] {
-        let (_watch, stalls) = watch_shard(LIMIT, name);
+        let (_watchdog, stalls) = start_watchdog(LIMIT, name);
         let turn = with_undriven_thread(name, prepare, |shard| {
             if is_remote {
                 shard.add(DELAY, || ());
@@ -264,7 +264,7 @@ fn a_stall_is_reported_once_when_the_next_deadline_changes() {
     const LIMIT: Duration = Duration::from_millis(20);
     const NAME: &str = "watched while it cancels";
     on_named_core(NAME, || {
-        let (_watch, stalls) = watch_shard(LIMIT, NAME);
+        let (_watchdog, stalls) = start_watchdog(LIMIT, NAME);
         let timers = [1, 2, 3].map(|ticks| local_timer().add(TICK * ticks, must_not_run));
         next_stall(&stalls);
         for timer in timers {
@@ -418,7 +418,7 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
     let last = [
         ("'run before, the thread ends'", blocked_or_ended),
         ("'the loop is blocked'", blocked_or_ended),
-        ("'corewheel-watcher'", "capture a clone of the `ShardRef`"),
+        ("'corewheel-driver'", "capture a clone of the `ShardRef`"),
         ("'a shard'", "Shard::turn"),
         ("'corewheel-0'", thread),
         ("'its clock stands still'", "move the clock"),
@@ -484,7 +484,7 @@ fn add_without_a_driver() {
         };
         execute(Box::pin(blocks), [driver()]);
     });
-    add_in_callbacks_of_a_watcher();
+    add_in_callbacks_of_a_timers_driver();
     // Another loop drives the wheel before or after `run_until_empty`.
     for (before, after) in [(true, false), (false, true)] {
         on_named_core("run before, and turned", move || {
@@ -553,11 +553,11 @@ fn add_without_a_driver() {
     ] {
         on_named_core(name, move || {
             let (clock, mut checks_left) = (ManualClock::new(), checks);
-            let config = Config::new().clock(&clock).drop_within(millis(1_000));
+            let config = Config::new().clock(&clock).drop_cancelled_within(millis(1_000));
             config.install().expect("the first use");
             let timer = local_timer().add(delay, must_not_run);
             let cancelled = local_timer().add(HOUR, must_not_run);
-            // After a remote cancel, the sleeps are at most as long as `drop_within`.
+            // After a remote cancel, the sleeps are at most as long as `drop_cancelled_within`.
             from_another_thread(|_| assert_eq!(cancelled.cancel(), Cancel::Cancelled));
             local_timer().run_until(|| {
                 clock.advance(step);
@@ -571,8 +571,8 @@ fn add_without_a_driver() {
 }
 
 /// Only the timers of a wheel that no loop will turn are reported, and only once.
-fn add_in_callbacks_of_a_watcher() {
-    let timers = Timers::per_worker().expect("a watcher");
+fn add_in_callbacks_of_a_timers_driver() {
+    let timers = Timers::per_worker().expect("a `TimersDriver`");
     let (sender, ran) = mpsc::channel();
     let run = |callback: fn()| {
         let sends = sender.clone();
@@ -608,7 +608,7 @@ fn sleep_with_is_woken_only_until_its_closure_returns() {
         assert_eq!(wakes.take(), 0, "the owner is awake");
     });
     let wakes = Counter::default();
-    let (mut shard, _) = configured_shard(Config::new().on_wake(wakes.callback()));
+    let (mut shard, _) = configured_shard(Config::new().wake_hook(wakes.callback()));
     let handle = shard.add(TICK * 5, ());
     let woken = shard.sleep_with(|timeout| {
         assert_eq!(timeout, Some(TICK * 5));
@@ -672,7 +672,7 @@ fn run_until_empty_runs_timers_that_other_threads_have_added() {
 
 #[test]
 fn run_until_panics_in_a_callback_if_it_would_sleep() {
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         local_timer().add(HOUR, || ());
         local_timer().add(TICK, || {
             local_timer().run_until(|| true);
@@ -768,7 +768,7 @@ fn a_drive_task_passes_the_tests_of_runtime_drivers() {
         execute(task, [driver()]);
         true
     };
-    drives_the_wheel(run, |task| drop(tokio::task::spawn_local(task)));
+    assert_drives_the_wheel(run, |task| drop(tokio::task::spawn_local(task)));
 }
 
 /// The task `first` advances the clock to the deadline of `second`.
@@ -800,7 +800,7 @@ fn drive_turns_again_after_the_tasks_that_a_turn_woke() {
 
 #[test]
 fn a_drive_task_fires_at_most_1024_timers_per_poll() {
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         let (poller, mut drives) = (Poller::new(), Box::pin(drive(|_| pending::<()>())));
         let runs = Counter::default();
         (0..5_000).for_each(|_| _ = local_timer().add(TICK, runs.callback()));
@@ -838,7 +838,7 @@ fn a_drive_task_whose_sleep_panics_leaves_another_loop_registered() {
         assert!(poller.poll(&mut drives).is_pending());
         assert!(panics(|| poller.poll(&mut drives)));
         drop(drives);
-        drop(poller.pending(sleep(DELAY)));
+        drop(poller.poll_pending(sleep(DELAY)));
     });
 }
 

@@ -21,9 +21,9 @@ use corewheel::{
 
 use crate::support::{
     Counter, HOUR, Lockstep, Log, OnDrop, OpRecord, TICK, add_waiting, after_wheel_ends,
-    assert_ends_soon, assert_refuses, assert_stale, cancel_remotely, expired, in_virtual_time,
-    manual_shard, must_not_run, on_a_core, on_a_thread, operations, owner, panics,
-    shard_with_clock, turn_after,
+    assert_ends_soon, assert_refuses, assert_stale, cancel_remotely, expired,
+    in_checked_virtual_time, in_virtual_time, manual_shard, must_not_run, on_a_thread, panics,
+    scaled, shard_with_clock, spawn_owner, turn_after,
 };
 
 #[test]
@@ -71,7 +71,7 @@ fn calls_on_the_wheel_of_an_exiting_thread_are_defined() {
             assert_eq!((timer.turn(), timer.counts()), (Turn::default(), Counts::default()));
             assert_eq!((timer.len(), timer.is_empty()), (0, true));
             assert_eq!((timer.next_deadline(), timer.time_until_next()), (None, None));
-            assert_eq!(Config::new().install(), Err(ConfigError::AlreadyRunning));
+            assert_eq!(Config::new().install(), Err(ConfigError::ThreadHasWheel));
             assert_stale(handle);
             assert_eq!((local.cancel(), local.is_pending()), (Cancel::Ended, false));
             assert_eq!((local.reset(TICK), local.share().cancel()), (false, Cancel::Ended));
@@ -101,7 +101,7 @@ fn cancel_successors_timer(number: u32) -> Option<Cancel> {
     let try_once = |_| {
         let (handle_sender, handle_receiver) = mpsc::channel();
         let (end, ended) = mpsc::channel::<()>();
-        let (_, next) = owner(Config::new(), move || {
+        let (_, next) = spawn_owner(Config::new(), move || {
             let is_next = local_timer().shard_ref().metrics().number == number;
             let handle = is_next.then(|| local_timer().add(HOUR, must_not_run));
             handle_sender.send(handle).expect("the caller waits");
@@ -147,7 +147,7 @@ fn references_to_an_ended_wheel_and_to_its_successor_differ() {
 
 #[test]
 fn drain_returns_the_pending_timers_of_a_thread() {
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         let (begun, log) = (clock.now(), Log::new());
         let one_shot = local_timer().add(TICK, log.writer("one-shot"));
         let private = local_timer().add_local(TICK * 2, log.writer("private"));
@@ -289,7 +289,7 @@ fn a_cancelling_thread_never_drops_hooks_of_ended_shards() {
         for _ in 0..2_000 {
             let dropped = dropped_by.clone();
             let captured = OnDrop(move || dropped.write(thread::current().id()));
-            let config = Config::new().on_wake(move || _ = &captured);
+            let config = Config::new().wake_hook(move || _ = &captured);
             drop(Shard::<()>::with_config(config).expect("valid"));
         }
         stop.store(true, Ordering::Relaxed);
@@ -322,7 +322,7 @@ fn a_hook_dropped_by_a_drain_may_use_the_wheel() {
                     DRAIN_HAS_DROPPED.fetch_or(DRAINS.get(), Ordering::Relaxed);
                     panicked.write(panics(|| local_timer().len()));
                 });
-                let config = Config::new().on_wake(move || _ = &captured);
+                let config = Config::new().wake_hook(move || _ = &captured);
                 drop(Shard::<()>::with_config(config).expect("valid"));
             }
             DRAINS.set(true);
@@ -385,7 +385,7 @@ fn panicking_wakers_of_driving_tasks_do_not_abort_an_exiting_thread() {
 fn a_panic_of_a_cancelled_callback_is_not_reported_to_a_successor() {
     let panics_of_successor = || {
         let (end, ended) = mpsc::channel::<()>();
-        let (shard, owner) = owner(Config::new(), move || assert!(ended.recv().is_err()));
+        let (shard, owner) = spawn_owner(Config::new(), move || assert!(ended.recv().is_err()));
         let successor = Arc::new(Mutex::new(None));
         let (mut wheel, place) = (Some((end, owner)), Arc::clone(&successor));
         let replaces_wheel = OnDrop(move || {
@@ -423,14 +423,14 @@ impl Drop for EndShardOnDrop {
 /// thread's cancels delay the freeing of hooks, so that each of the two threads also frees hooks of
 /// the other's shards.
 #[test]
-fn bug_20_stopping_all_timers_took_a_lock_twice() {
+fn bug_20_shards_that_end_each_other_do_not_hang() {
     assert_ends_soon(|| {
         let (clock, stop) = (ManualClock::new(), AtomicBool::new(false));
         let ended_timer = shard_with_clock(&clock).add(TICK, ());
         let end_shards = || {
-            for round in 0..operations(100).min(3_000) {
+            for round in 0..scaled(100).min(3_000) {
                 let captured = EndShardOnDrop(clock.clone(), None);
-                let config = Config::new().clock(&clock).on_wake(move || _ = &captured);
+                let config = Config::new().clock(&clock).wake_hook(move || _ = &captured);
                 let mut shard = Shard::with_config(config).expect("valid");
                 let first = shard.add(TICK, EndShardOnDrop(clock.clone(), None));
                 let second = shard.add(HOUR, EndShardOnDrop(clock.clone(), Some(first)));
@@ -456,7 +456,7 @@ fn bug_20_stopping_all_timers_took_a_lock_twice() {
 
 /// Checks for the bug of glommio #239.
 #[test]
-fn bug_41_pending_timers_leaked_with_their_executor() {
+fn bug_41_pending_timers_are_dropped_with_their_wheel() {
     const DELAYS: [u64; 6] = [1, 2, 77, 150_000, 1 << 30, 1 << 50];
     let (drops, mut wheel) = (Counter::default(), Wheel::new());
     for delay in DELAYS {

@@ -18,8 +18,9 @@ use corewheel::{
 };
 
 use crate::support::{
-    HOUR, OnDrop, Poller, TICK, TOO_LONG, after_wheel_ends, configured, in_virtual_time, on_a_core,
-    on_a_thread, panic_message, panics, poll_with, turn_at_each_tick, waker,
+    HOUR, OnDrop, Poller, TICK, TOO_LONG, after_wheel_ends, in_checked_virtual_time,
+    in_virtual_time, on_a_thread, on_configured_thread, panic_message, panics, poll_with,
+    turn_at_each_tick, waker,
 };
 
 fn added() -> u64 {
@@ -27,7 +28,7 @@ fn added() -> u64 {
 }
 
 fn pending(poller: &Poller, delay: Duration) -> Sleep {
-    poller.pending(sleep(delay))
+    poller.poll_pending(sleep(delay))
 }
 
 /// A reading of the fast clock is an uncertainty interval, which here contains the deadlines.
@@ -91,7 +92,7 @@ fn a_sleep_of_zero_is_ready_at_its_first_poll() {
 
 #[test]
 fn a_timeout_ends_with_its_deadline_or_its_future() {
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         let poller = Poller::new();
         assert_eq!(poller.poll(&mut timeout(TICK, future::ready(1))), Poll::Ready(Ok(1)));
         let mut overdue = timeout(TICK, future::ready(2));
@@ -140,7 +141,7 @@ fn ticks_of(clock: &ManualClock, interval: &mut Interval, waits: &[u32]) -> Vec<
 
 #[test]
 fn a_reset_moves_the_next_tick_of_an_interval() {
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         let mut later = interval_at(clock.now() + TICK * 4, TICK * 10);
         assert_eq!(ticks_of(clock, &mut later, &[0, 3, 1, 9, 1, 5]), [(4, 4), (14, 14)]);
         later.reset();
@@ -169,7 +170,7 @@ fn a_reset_moves_the_next_tick_of_an_interval() {
 
 #[test]
 fn dropping_a_tick_future_loses_no_tick() {
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         let (mut interval, poller) = (interval_at(clock.now() + TICK, TICK * 10), Poller::new());
         assert!(poller.poll_pinned(pin!(interval.tick())).is_pending());
         turn_at_each_tick(clock, 1);
@@ -205,7 +206,7 @@ fn a_panicking_waker_clone_leaves_the_sleep_unchanged() {
     // SAFETY: there is no data, and the functions use none.
     #[allow(unsafe_code)]
     let panics_when_cloned = unsafe { Waker::new(std::ptr::null(), &TABLE) };
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         let (mut new, poller) = (sleep(TICK), Poller::new());
         let mut waits = pending(&poller, TICK);
         for sleep in [&mut new, &mut waits] {
@@ -251,7 +252,7 @@ thread_local! {
 
 #[test]
 fn a_waker_may_use_the_wheel_and_other_sleeps() {
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         let replace_sleeps = || {
             let new = pending(&Poller::new(), Duration::from_secs(1));
             drop(SLEEPS.replace(vec![new]));
@@ -273,14 +274,14 @@ fn a_waker_may_use_the_wheel_and_other_sleeps() {
 
 #[test]
 fn a_timeout_without_a_timer_adds_one_when_there_is_room() {
-    configured(Config::new().limit(1), |clock| {
+    on_configured_thread(Config::new().limit(1), |clock| {
         let poller = Poller::new();
         let (first, mut polls) = (pending(&poller, TICK * 30), 0);
         let operation = future::poll_fn(|_| {
             polls += 1;
             Poll::<()>::Pending
         });
-        let mut guarded = timeout(TICK * 2, operation).even_without_timer();
+        let mut guarded = timeout(TICK * 2, operation).keep_waiting_without_timer();
         for _ in 0..2 {
             assert!(poller.poll(&mut guarded).is_pending());
         }
@@ -298,7 +299,7 @@ fn a_timeout_without_a_timer_adds_one_when_there_is_room() {
 
 #[test]
 fn a_refused_sleep_reports_full_and_may_be_polled_again() {
-    configured(Config::new().limit(1), |clock| {
+    on_configured_thread(Config::new().limit(1), |clock| {
         let poller = Poller::new();
         let (mut first, mut second) = (pending(&poller, TICK * 3), sleep(TICK * 2));
         for _ in 0..2 {
@@ -377,13 +378,13 @@ fn an_interval_counts_from_its_start_with_the_fast_clock() {
 /// The first poll of a sleep of more than a second does not read the clock before it adds a timer.
 #[test]
 fn an_elapsed_deadline_ends_a_wait_on_a_full_wheel() {
-    configured(Config::new().limit(1), |clock| {
+    on_configured_thread(Config::new().limit(1), |clock| {
         local_timer().add(HOUR, || ());
         let poller = Poller::new();
         for wait in [TICK * 1_000, TICK * 1_001] {
             let mut sleep = sleep(wait);
             let mut refused = timeout(wait, future::pending::<()>());
-            let mut kept = timeout(wait, future::pending::<()>()).even_without_timer();
+            let mut kept = timeout(wait, future::pending::<()>()).keep_waiting_without_timer();
             clock.advance(TICK * 3_000);
             assert!(poller.poll(&mut sleep).is_ready());
             let elapsed = Poll::Ready(Err(TimeoutError::Elapsed));
@@ -401,8 +402,8 @@ fn a_refused_poll_on_a_drained_thread_does_not_wake_its_task() {
         let timers = Timers::new(&[local_timer().shard_ref()]);
         drop(local_timer().drain());
         let pending = future::pending::<()>;
-        let mut own = pin!(timeout(HOUR, pending()).even_without_timer());
-        let mut shared = pin!(timers.timeout(HOUR, pending()).even_without_timer());
+        let mut own = pin!(timeout(HOUR, pending()).keep_waiting_without_timer());
+        let mut shared = pin!(timers.timeout(HOUR, pending()).keep_waiting_without_timer());
         for _ in 0..3 {
             assert!(poller.poll_pinned(own.as_mut()).is_pending());
             assert!(poller.poll_pinned(shared.as_mut()).is_pending());
@@ -414,12 +415,12 @@ fn a_refused_poll_on_a_drained_thread_does_not_wake_its_task() {
 #[test]
 fn a_cancel_on_a_drained_thread_does_not_wake_its_task() {
     on_a_thread(|| {
-        let (timers, _watcher) = Timers::per_worker_with(1, |_| Config::new()).expect("valid");
+        let (timers, _driver) = Timers::per_worker_with(1, |_| Config::new()).expect("valid");
         let [poller, other] = [Poller::new(), Poller::new()];
         drop(local_timer().drain());
-        drop(poller.pending(timers.sleep(HOUR)));
+        drop(poller.poll_pending(timers.sleep(HOUR)));
         assert_eq!((poller.woken(), poller.clones()), (0, 0), "a drop");
-        let mut sleep = poller.pending(timers.sleep(HOUR));
+        let mut sleep = poller.poll_pending(timers.sleep(HOUR));
         assert!(other.poll(&mut sleep).is_pending());
         assert_eq!((poller.woken(), poller.clones()), (0, 0), "another waker");
     });

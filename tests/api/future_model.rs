@@ -5,13 +5,11 @@ use std::{cell::RefCell, task::Poll, time::Duration};
 
 use corewheel::{
     Config, ManualClock,
-    future::{Backend, Remote, Sleep, Timers, sleep},
+    future::{Backend, SharedWheel, Sleep, Timers, sleep},
     local_timer,
 };
 
-use crate::support::{
-    Lockstep, Poller, TICK, in_virtual_time, nanos, on_a_thread, operations, seeded,
-};
+use crate::support::{Lockstep, Poller, TICK, in_virtual_time, nanos, on_a_thread, scaled, seeded};
 
 const TASKS: usize = 4;
 const SLEEPS: usize = 24;
@@ -160,7 +158,7 @@ fn run_steps<H: Backend>(
 
 #[test]
 fn sleeps_of_this_thread_agree_with_the_model() {
-    seeded(0..operations(20), |random| {
+    seeded(0..scaled(20), |random| {
         let mut random = random.fork();
         in_virtual_time(move |clock| {
             let turn = || _ = local_timer().turn();
@@ -172,7 +170,7 @@ fn sleeps_of_this_thread_agree_with_the_model() {
 
 #[test]
 fn sleeps_of_timers_on_their_own_thread_agree_with_the_model() {
-    seeded(100..100 + operations(20), |random| {
+    seeded(100..100 + scaled(20), |random| {
         let mut random = random.fork();
         in_virtual_time(move |clock| {
             let timers = Timers::new(&[local_timer().shard_ref()]);
@@ -185,12 +183,12 @@ fn sleeps_of_timers_on_their_own_thread_agree_with_the_model() {
 /// With two cores, each poll runs on a new thread.
 #[test]
 fn sleeps_of_other_threads_agree_with_the_model() {
-    type Polls = fn(&Poller, &mut Sleep<Remote>) -> Poll<()>;
+    type Polls = fn(&Poller, &mut Sleep<SharedWheel>) -> Poll<()>;
     let poll_on_new_thread: Polls = |poller, sleep| on_a_thread(|| poller.poll(sleep));
     for (count, seeds, steps, poll) in
         [(1, 10, 1_000, Poller::poll as Polls), (2, 5, 400, poll_on_new_thread)]
     {
-        seeded(200..200 + operations(seeds), |random| {
+        seeded(200..200 + scaled(seeds), |random| {
             let cores: Lockstep<()> = Lockstep::start(count);
             let timers = Timers::new(&cores.shards);
             let turn = || cores.run_until_stalled();
@@ -201,12 +199,12 @@ fn sleeps_of_other_threads_agree_with_the_model() {
 
 #[test]
 fn sleeps_of_a_worker_wheel_agree_with_the_model() {
-    seeded(400..400 + operations(10), |random| {
+    seeded(400..400 + scaled(10), |random| {
         let clock = ManualClock::new();
         let config = |_| Config::new().clock(&clock);
-        let (timers, watcher) = Timers::per_worker_with(2, config).expect("valid");
-        let watcher = RefCell::new(watcher);
-        let turn = || watcher.borrow_mut().turn();
+        let (timers, driver) = Timers::per_worker_with(2, config).expect("valid");
+        let driver = RefCell::new(driver);
+        let turn = || driver.borrow_mut().turn();
         run_steps(random, 1_000, &clock, &turn, &|delay| timers.sleep(delay), Poller::poll);
     });
 }

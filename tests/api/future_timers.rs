@@ -56,7 +56,7 @@ fn a_thread_uses_its_own_wheel_or_else_a_single_other_one() {
             let timers = timers.clone();
             cores.on(core, move |()| {
                 let (poller, before) = (Poller::new(), local_timer().len());
-                let sleep = poller.pending(timers.sleep(TICK));
+                let sleep = poller.poll_pending(timers.sleep(TICK));
                 assert_eq!((local_timer().len(), poller.clones()), (before + 1, 1));
                 drop(sleep);
                 assert_eq!((local_timer().len(), poller.clones()), (before, 0), "at once");
@@ -66,7 +66,8 @@ fn a_thread_uses_its_own_wheel_or_else_a_single_other_one() {
     // This thread first has no wheel, and then one that `timers` does not use.
     for has_timer in [false, true] {
         assert!(!has_timer || local_timer().is_empty());
-        let sleeps: Vec<_> = (0..10).map(|_| Poller::new().pending(timers.sleep(TICK))).collect();
+        let sleeps: Vec<_> =
+            (0..10).map(|_| Poller::new().poll_pending(timers.sleep(TICK))).collect();
         cores.run_until_stalled();
         let mut live = live(&cores);
         live.sort_unstable();
@@ -80,7 +81,7 @@ fn a_thread_uses_its_own_wheel_or_else_a_single_other_one() {
 #[test]
 fn threads_without_a_wheel_spread_over_the_wheels() {
     let (cores, timers) = start_timers(2);
-    let poll = || on_a_thread(|| Poller::new().pending(timers.sleep(TICK)));
+    let poll = || on_a_thread(|| Poller::new().poll_pending(timers.sleep(TICK)));
     let _sleeps: Vec<_> = (0..20).map(|_| poll()).collect();
     cores.run_until_stalled();
     // Other tests start threads at the same time, so the shares may differ.
@@ -95,7 +96,7 @@ fn sleeps_of_a_full_wheel_go_to_the_next_wheel() {
     let mut sleeps = Vec::new();
     for (own, count, expected) in [(1, 4, [0, 2, 2]), (2, 2, [2, 2, 2])] {
         let (timers, poller) = (timers.clone(), poller.clone());
-        let polled = move |_| poller.pending(timers.sleep(TICK));
+        let polled = move |_| poller.poll_pending(timers.sleep(TICK));
         sleeps.extend(cores.on(own, move |()| (0..count).map(polled).collect::<Vec<_>>()));
         cores.run_until_stalled();
         assert_eq!(live(&cores), expected, "from core {own}");
@@ -115,7 +116,7 @@ fn a_sleep_on_an_ended_wheel_is_woken_and_moves_to_another() {
     let pollers = [(); 10].map(|()| Poller::new());
     let mut sleeps: Vec<_> = Vec::new();
     for (at, poller) in pollers.iter().enumerate() {
-        sleeps.push(poller.pending(timers.sleep(TICK * 5)));
+        sleeps.push(poller.poll_pending(timers.sleep(TICK * 5)));
         // The first six sleeps are admitted before the thread ends.
         if at == 5 {
             cores.run_until_stalled();
@@ -133,7 +134,7 @@ fn a_sleep_on_an_ended_wheel_is_woken_and_moves_to_another() {
     cores.run_until_stalled();
     assert_eq!(woken(), [2; 10]);
     assert!(sleeps.iter_mut().zip(&pollers).all(|(sleep, poller)| poller.poll(sleep).is_ready()));
-    drop(pollers[0].pending(timers.sleep(TICK)));
+    drop(pollers[0].poll_pending(timers.sleep(TICK)));
     cores.end(1 - used);
     let mut last = timers.sleep(TICK);
     assert_eq!([(); 2].map(|()| last.poll_elapsed(&mut pollers[0].context())), [SHUT_DOWN; 2]);

@@ -5,15 +5,15 @@ use std::{cell::Cell, fmt::Debug, future::Ready, hash::Hash, panic, rc::Rc};
 use corewheel::{
     Cancel, Config, Core, Cores, LocalHandle, LocalTimer, PreparedSleep, Shard, ShardRef,
     TimerGuard, TimerHandle, TimerStatus,
-    future::{Interval, Remote, Sleep, Timeout, Timers},
+    future::{Interval, SharedWheel, Sleep, Timeout, Timers},
     local_timer,
 };
 
 use crate::{
     implements::implements,
     support::{
-        TICK, cancel_remotely, from_another_thread, must_not_run, on_a_core, on_a_thread,
-        turn_after,
+        TICK, cancel_remotely, from_another_thread, in_checked_virtual_time, must_not_run,
+        on_a_thread, turn_after,
     },
 };
 
@@ -30,7 +30,7 @@ fn a_handle_is_a_plain_value_of_sixteen_bytes() {
     assert!(implements!(LocalHandle: Copy + Eq + Hash + Debug));
     let origin = if cfg!(feature = "origins") { size_of::<usize>() } else { 0 };
     assert!(size_of::<Sleep>() <= 48 + origin, "{}", size_of::<Sleep>());
-    assert!(size_of::<Sleep<Remote>>() <= 64 + origin, "{}", size_of::<Sleep<Remote>>());
+    assert!(size_of::<Sleep<SharedWheel>>() <= 64 + origin, "{}", size_of::<Sleep<SharedWheel>>());
 }
 
 #[test]
@@ -45,9 +45,9 @@ fn thread_bound_types_are_not_send_and_the_others_are() {
     assert!(!implements!(Sleep: Send));
     assert!(!implements!(Interval: Send));
     assert!(!implements!(Timeout<()>: Send));
-    assert!(implements!(Sleep<Remote>: Send + Unpin + panic::UnwindSafe + 'static));
-    assert!(implements!(Interval<Remote>: Send + Unpin + 'static));
-    assert!(implements!(Timeout<Ready<()>, Remote>: Send + Unpin + 'static));
+    assert!(implements!(Sleep<SharedWheel>: Send + Unpin + panic::UnwindSafe + 'static));
+    assert!(implements!(Interval<SharedWheel>: Send + Unpin + 'static));
+    assert!(implements!(Timeout<Ready<()>, SharedWheel>: Send + Unpin + 'static));
     assert!(implements!(Timers: Send + Sync + Clone + panic::UnwindSafe));
     assert!(implements!(ShardRef: Send + Sync + Clone + Eq + panic::UnwindSafe));
     assert!(implements!(Cores<()>: Send + Sync));
@@ -59,7 +59,7 @@ fn thread_bound_types_are_not_send_and_the_others_are() {
 
 #[test]
 fn from_bits_restores_a_handle_while_its_timer_is_live() {
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         let handles = [
             local_timer().add(TICK, || ()),
             local_timer().add_periodic(TICK, || ()),
@@ -92,7 +92,7 @@ fn status_is_pending_then_running_then_ended_on_all_threads() {
         assert_eq!(on_a_thread(move || handle.status()), here);
         here
     }
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         let own = Rc::new(Cell::new(None));
         let in_callback = Rc::clone(&own);
         let ask = move || assert_eq!(in_callback.get().map(status), Some(TimerStatus::Running));

@@ -7,11 +7,12 @@ use corewheel::{AddError, AddErrorReason, Cancel, Config, ManualClock, Shard, lo
 
 use crate::support::{
     Counter, HOUR, OnDrop, TICK, WAKE_AT_QUEUED_MESSAGES, assert_refuses, cancel_all_remotely,
-    cancel_remotely, configured, from_another_thread, must_not_run, on_a_thread, turn_after,
+    cancel_remotely, from_another_thread, must_not_run, on_a_thread, on_configured_thread,
+    turn_after,
 };
 
 fn with_limit(limit: usize, test: impl FnOnce(&ManualClock) + Send) {
-    configured(Config::new().limit(limit), test);
+    on_configured_thread(Config::new().limit(limit), test);
 }
 
 fn count_accepted_remote_adds(of: usize) -> usize {
@@ -130,7 +131,7 @@ fn cancels_before_or_during_a_sleep_make_room_for_remote_adds() {
 fn a_refused_remote_add_wakes_an_owner_with_cancelled_timers() {
     let wakes = Counter::default();
     on_a_thread(|| {
-        Config::new().limit(100).on_wake(wakes.callback()).install().expect("a new thread");
+        Config::new().limit(100).wake_hook(wakes.callback()).install().expect("a new thread");
         local_timer().add(TICK * 1_000, must_not_run);
         let _ = local_timer().turn();
         let sleep = local_timer().prepare_sleep();

@@ -37,11 +37,11 @@ mod handles;
 mod limits;
 mod metrics;
 mod misuse;
-mod owned_timer;
 mod periodic;
 mod purgatory;
 mod purgatory_kafka;
 mod purgatory_model;
+mod reusable_timer;
 mod shown;
 mod sleep;
 #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]

@@ -17,8 +17,8 @@ use corewheel::{
 
 use crate::support::{
     Counter, HOUR, Lockstep, OnDrop, TICK, TOO_LONG, WAKE_AT_QUEUED_MESSAGES, cancel_all_remotely,
-    configured, expired, from_another_thread, manual_shard, must_not_run, named_shard, on_a_core,
-    on_a_thread, turn_after, turn_at_each_tick,
+    expired, from_another_thread, in_checked_virtual_time, manual_shard, must_not_run, named_shard,
+    on_a_thread, on_configured_thread, turn_after, turn_at_each_tick,
 };
 
 fn owner_metrics() -> ShardMetrics {
@@ -41,7 +41,7 @@ pub(crate) fn published_metrics(name: &str) -> ShardMetrics {
 
 #[test]
 fn resets_of_local_remote_and_periodic_timers_are_counted() {
-    on_a_core(|_| {
+    in_checked_virtual_time(|_| {
         let periodic = local_timer().add_periodic(TICK * 5, must_not_run);
         let moved = local_timer().add(TICK * 5, must_not_run);
         let arrived = from_another_thread(|shard| shard.add(TICK * 5, must_not_run));
@@ -59,7 +59,7 @@ fn resets_of_local_remote_and_periodic_timers_are_counted() {
         assert_eq!((published().resets, published().remote_resets), (3, 1));
     });
     // The remote reset of a due timer counts once.
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         let moved = local_timer().add(TICK * 2, || {});
         local_timer().add(TICK, move || assert!(on_a_thread(|| moved.reset(TICK * 10))));
         assert_eq!(turn_after(clock, 3).fired, 1);
@@ -103,7 +103,7 @@ fn each_count_is_published_before_a_sleep() {
         },
     ];
     for step in steps {
-        on_a_core(|clock| {
+        in_checked_virtual_time(|clock| {
             turn_after(clock, 1);
             let shard = local_timer().shard_ref();
             let count = step(clock, &shard);
@@ -120,7 +120,7 @@ fn a_published_backlog_stays_3072_until_it_is_consumed() {
     const BATCH: u64 = WAKE_AT_QUEUED_MESSAGES as u64;
     /// The count that is published for a larger backlog until it is consumed.
     const COUNT_LIMIT: u64 = 3 * BATCH;
-    on_a_core(|_| {
+    in_checked_virtual_time(|_| {
         let timers: Vec<_> =
             (0..5_000).map(|_| local_timer().add(TICK * 10, must_not_run)).collect();
         let late = local_timer().add(TICK * 10, must_not_run);
@@ -144,7 +144,7 @@ fn a_published_backlog_stays_3072_until_it_is_consumed() {
         while local_timer().turn().behind {}
         assert_eq!((counts().uncollected, counts().queued), (0, 0));
     });
-    on_a_core(|_| {
+    in_checked_virtual_time(|_| {
         let timers = [(); 2].map(|()| local_timer().add(TICK * 100, must_not_run));
         on_a_thread(|| assert!(timers.iter().all(|timer| timer.reset(TICK * 200))));
         assert_eq!(timers.map(TimerHandle::cancel), [Cancel::Cancelled; 2]);
@@ -177,14 +177,14 @@ fn counts_are_published_at_sleeps_and_after_64_turns() {
     let last = cores.shards[0].metrics().counts;
     assert_eq!((last.added, last.live, last.handed_back), (2, 0, 2));
     // A loop that never sleeps publishes every 64 turns.
-    on_a_core(|_| {
+    in_checked_virtual_time(|_| {
         local_timer().add(HOUR, must_not_run);
         (0..64).for_each(|_| _ = local_timer().turn());
         let Counts { added, live, turns, .. } = published();
         assert_eq!((added, live, turns), (1, 1, 64));
     });
     // Idle turns count, too.
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         turn_after(clock, 1);
         local_timer().add(HOUR, must_not_run);
         (0..65).for_each(|_| _ = turn_after(clock, 1));
@@ -209,7 +209,7 @@ const NO_LATENESS: (u64, u128, u128) = (0, 0, 0);
 
 #[test]
 fn lateness_without_an_exhausted_budget_is_loop_lateness() {
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         for ticks in [10, 10, 12] {
             local_timer().add(TICK * ticks, || ());
         }
@@ -218,7 +218,7 @@ fn lateness_without_an_exhausted_budget_is_loop_lateness() {
         let percentile = owner_metrics().loop_lateness.percentile(1.0);
         assert!(percentile >= TICK * 2 && percentile < TICK * 5 / 2);
     });
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         local_timer().add_periodic(TICK * 10, || ());
         (0..3).for_each(|_| assert_eq!(turn_after(clock, 11).fired, 1));
         assert_eq!(lateness(), [(3, 3, 6), NO_LATENESS]);
@@ -227,7 +227,7 @@ fn lateness_without_an_exhausted_budget_is_loop_lateness() {
 
 #[test]
 fn lateness_after_an_exhausted_budget_is_leftover_lateness() {
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         (0..5).for_each(|_| _ = local_timer().add(TICK * 10, || ()));
         clock.advance(TICK * 10);
         assert_eq!(local_timer().turn_within(2).fired, 2);
@@ -240,7 +240,7 @@ fn lateness_after_an_exhausted_budget_is_leftover_lateness() {
 
 #[test]
 fn lateness_is_recorded_for_remote_adds_but_not_for_runs() {
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         clock.advance(TICK * 1_000);
         from_another_thread(|shard| _ = (shard.add(TICK * 2, || ()), shard.run(|| ())));
         assert_eq!(turn_after(clock, 7).fired, 2);
@@ -248,7 +248,7 @@ fn lateness_is_recorded_for_remote_adds_but_not_for_runs() {
     });
     // If the latest turn was behind, the lateness of timers due before that turn counts as
     // leftover.
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         clock.advance(TICK * 10);
         local_timer().add(TICK, || ());
         clock.advance(TICK * 3);
@@ -264,7 +264,7 @@ fn lateness_is_recorded_for_remote_adds_but_not_for_runs() {
 
 #[test]
 fn a_timer_that_was_due_when_it_was_added_is_not_late() {
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         let past = local_timer().now();
         turn_after(clock, 10);
         local_timer().add(past, || ());
@@ -272,7 +272,7 @@ fn a_timer_that_was_due_when_it_was_added_is_not_late() {
         assert_eq!((turn_after(clock, 5).fired, lateness()), (2, [NO_LATENESS; 2]));
     });
     // A remote timer that is reset to the past before its admission is not late either.
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         let timers = Timers::new(&[local_timer().shard_ref()]);
         clock.advance(TICK * 50);
         let deadline = clock.now();
@@ -291,7 +291,7 @@ fn a_timer_that_was_due_when_it_was_added_is_not_late() {
 
 #[test]
 fn the_longest_turn_is_updated_at_the_next_sleep() {
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         let slow = clock.clone();
         local_timer().add(TICK, move || slow.advance(TICK * 7));
         turn_after(clock, 1);
@@ -328,7 +328,7 @@ fn the_turn_of_an_abandoned_pass_is_measured_until_the_next_sleep() {
 fn callbacks_are_timed_if_configured() {
     // Each callback takes one tick longer than the callback before it.
     let timed = |one_in, timers| {
-        configured(Config::new().sample_callbacks(one_in), |clock| {
+        on_configured_thread(Config::new().sample_callbacks(one_in), |clock| {
             for ticks in 1..=timers {
                 let slow = clock.clone();
                 local_timer().add(TICK, move || slow.advance(TICK * ticks));
@@ -340,7 +340,7 @@ fn callbacks_are_timed_if_configured() {
     assert_eq!(timed(0, 5), NO_LATENESS);
     assert_eq!(timed(1, 5), (5, 5, 15));
     assert_eq!(timed(3, 7), (2, 6, 9), "the third and the sixth callback");
-    configured(Config::new().sample_callbacks(1).on_panic(|_| ()), |clock| {
+    on_configured_thread(Config::new().sample_callbacks(1).on_panic(|_| ()), |clock| {
         let slow = clock.clone();
         local_timer().add_periodic(TICK, move || {
             slow.advance(TICK * 2);
@@ -353,7 +353,7 @@ fn callbacks_are_timed_if_configured() {
 
 #[test]
 fn levels_report_their_slots_and_occupied_slots() {
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         let levels = || owner_metrics().levels;
         let occupied = || levels().iter().map(|level| level.occupied).collect::<Vec<_>>();
         let slots: Vec<_> = levels().iter().map(|level| level.slot_count).collect();
@@ -408,7 +408,7 @@ fn a_loop_that_abandons_each_pass_publishes_counts() {
 
 // ---- stalls
 
-pub(crate) fn watch_shard(
+pub(crate) fn start_watchdog(
     limit: Duration,
     name: &'static str,
 ) -> (Watchdog, mpsc::Receiver<Stall>) {
@@ -428,7 +428,7 @@ pub(crate) fn next_stall(stalls: &mpsc::Receiver<Stall>) -> Stall {
 #[test]
 fn a_loop_that_hangs_while_it_is_behind_is_reported() {
     const NAME: &str = "a loop that is behind";
-    let (_watch, stalls) = watch_shard(TICK * 20, NAME);
+    let (_watchdog, stalls) = start_watchdog(TICK * 20, NAME);
     let (mut shard, clock) = named_shard(NAME);
     (0..20).for_each(|timer| _ = shard.add(TICK, timer));
     clock.advance(TICK);
@@ -442,7 +442,7 @@ fn a_loop_that_hangs_while_it_is_behind_is_reported() {
 #[test]
 fn a_sleep_after_an_abandoned_pass_is_no_stall() {
     const NAME: &str = "a pass given up";
-    let (_watch, stalls) = watch_shard(TICK * 20, NAME);
+    let (_watchdog, stalls) = start_watchdog(TICK * 20, NAME);
     let (mut shard, clock) = named_shard(NAME);
     shard.add(TICK, 1);
     shard.add(TICK * 100_000, 2);
@@ -460,8 +460,8 @@ fn a_sleep_after_an_abandoned_pass_is_no_stall() {
 #[test]
 fn a_callback_that_reads_the_timeout_and_hangs_is_reported() {
     const NAME: &str = "a callback that asks";
-    let (_watch, stalls) = watch_shard(TICK * 20, NAME);
-    configured(Config::new().name(NAME), |clock| {
+    let (_watchdog, stalls) = start_watchdog(TICK * 20, NAME);
+    on_configured_thread(Config::new().name(NAME), |clock| {
         let (sender, receiver) = mpsc::channel();
         let time = clock.clone();
         local_timer().add(TICK, move || {
@@ -477,7 +477,7 @@ fn a_callback_that_reads_the_timeout_and_hangs_is_reported() {
         assert!(stall.is_in_turn && stall.to_string().contains(NAME), "{stall}");
         assert!(
             !is_reported_again && owner_metrics().stalls >= 1,
-            "one report, but other watches count"
+            "one report, but other watchdogs count"
         );
     });
 }
@@ -486,8 +486,8 @@ fn a_callback_that_reads_the_timeout_and_hangs_is_reported() {
 fn a_loop_that_does_not_turn_is_reported_but_a_sleep_is_not() {
     const NAME: &str = "a loop that is elsewhere";
     let limit = TICK * 20;
-    let (_watch, stalls) = watch_shard(limit, NAME);
-    configured(Config::new().name(NAME), move |clock| {
+    let (_watchdog, stalls) = start_watchdog(limit, NAME);
+    on_configured_thread(Config::new().name(NAME), move |clock| {
         // First without a timer, then with a timer in an hour.
         for _ in 0..2 {
             let sleep = local_timer().prepare_sleep();
@@ -506,7 +506,7 @@ fn a_loop_that_does_not_turn_is_reported_but_a_sleep_is_not() {
         announce_sleep();
         clock.advance(limit * 5);
         assert!(stalls.recv_timeout(limit * 5).is_err(), "the loop has turned");
-        assert!(owner_metrics().stalls >= 1, "other watches count, too");
+        assert!(owner_metrics().stalls >= 1, "other watchdogs count, too");
     });
 }
 
@@ -514,8 +514,8 @@ fn a_loop_that_does_not_turn_is_reported_but_a_sleep_is_not() {
 fn a_loop_that_leaves_requests_waiting_is_reported_but_a_sleep_is_not() {
     const NAME: &str = "a loop with requests";
     let limit = TICK * 20;
-    let (_watch, stalls) = watch_shard(limit, NAME);
-    configured(Config::new().name(NAME), move |clock| {
+    let (_watchdog, stalls) = start_watchdog(limit, NAME);
+    on_configured_thread(Config::new().name(NAME), move |clock| {
         let next_stall = || {
             clock.advance(limit * 5);
             stalls.recv_timeout(Duration::from_millis(100)).ok()
@@ -539,13 +539,16 @@ fn a_loop_that_leaves_requests_waiting_is_reported_but_a_sleep_is_not() {
 fn a_first_sleep_that_no_wake_up_ends_is_reported() {
     const NAME: &str = "a poll without a hook";
     let limit = Duration::from_millis(20);
-    let (_watch, stalls) = watch_shard(limit, NAME);
+    let (_watchdog, stalls) = start_watchdog(limit, NAME);
     let wait = move |_| {
         from_another_thread(|shard| _ = shard.add(TICK, || ()));
         let stall = next_stall(&stalls);
         assert!(!stall.has_turned && stall.requests_wait && stall.lasted > limit, "{stall:?}");
         let text = stall.to_string();
-        assert!(text.contains("has never turned") && text.contains("`Config::on_wake`"), "{text}");
+        assert!(
+            text.contains("has never turned") && text.contains("`Config::wake_hook`"),
+            "{text}"
+        );
     };
     on_a_thread(|| {
         Config::new().name(NAME).install().expect("the first use");
@@ -557,8 +560,8 @@ fn a_first_sleep_that_no_wake_up_ends_is_reported() {
 #[test]
 fn a_loop_whose_due_turns_are_idle_is_not_reported() {
     const NAME: &str = "a loop with idle turns";
-    let (_watch, stalls) = watch_shard(TICK * 50, NAME);
-    configured(Config::new().name(NAME), move |clock| {
+    let (_watchdog, stalls) = start_watchdog(TICK * 50, NAME);
+    on_configured_thread(Config::new().name(NAME), move |clock| {
         local_timer().add(HOUR, must_not_run);
         turn_after(clock, 5);
         let next = local_timer().add(TICK * 10, must_not_run);
@@ -585,7 +588,7 @@ fn stall_until_reported(name: &'static str, receiver: mpsc::Receiver<()>) {
 
 /// The report panics with a value whose destructor also panics.
 #[test]
-fn a_panic_of_a_report_does_not_reach_the_drop_of_its_watch() {
+fn a_panic_of_a_report_does_not_reach_the_drop_of_its_watchdog() {
     const NAME: &str = "a report that panics";
     let (sender, receiver) = mpsc::channel();
     let watchdog = Watchdog::start(Duration::from_millis(1), move |stall| {
@@ -599,7 +602,7 @@ fn a_panic_of_a_report_does_not_reach_the_drop_of_its_watch() {
 }
 
 #[test]
-fn a_watch_may_be_dropped_in_its_own_report() {
+fn a_watchdog_may_be_dropped_in_its_own_report() {
     const NAME: &str = "the last report";
     let (give, given) = mpsc::channel::<Watchdog>();
     let (sender, receiver) = mpsc::channel();

@@ -15,8 +15,8 @@ use corewheel::{
 
 use crate::operation::NeverCompletes;
 use crate::support::{
-    Counter, TICK, cancel_remotely, configured, must_not_run, on_a_core, on_a_thread, panics,
-    turn_after,
+    Counter, TICK, cancel_remotely, in_checked_virtual_time, must_not_run, on_a_thread,
+    on_configured_thread, panics, turn_after,
 };
 
 const NANOSECOND: Duration = Duration::from_nanos(1);
@@ -35,7 +35,7 @@ fn duration_max_has_a_deadline_but_never_ends_a_sleep() {
 /// next timer of its task was not queued.
 #[test]
 fn bug_37_a_timer_added_after_an_endless_timer_fires() {
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         let runs = Counter::default();
         for (ran, cancel) in (1..10).zip([TimerHandle::cancel, cancel_remotely].iter().cycle()) {
             let endless = local_timer().add(Duration::MAX, must_not_run);
@@ -71,7 +71,7 @@ fn a_tick_below_a_microsecond_or_above_an_hour_is_refused() {
 
 #[test]
 fn a_configuration_after_the_first_use_is_refused() {
-    let refused = Err(ConfigError::AlreadyRunning);
+    let refused = Err(ConfigError::ThreadHasWheel);
     let uses: [(fn(), _); 5] = [
         (|| _ = local_timer().add(TICK, must_not_run), refused),
         (|| _ = local_timer().turn(), refused),
@@ -86,7 +86,7 @@ fn a_configuration_after_the_first_use_is_refused() {
         });
     }
     // A refused configuration changes nothing.
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         let other = ManualClock::new();
         assert_eq!(Config::new().tick(TICK * 100).clock(&other).install(), refused);
         local_timer().add(TICK, || ());
@@ -97,7 +97,7 @@ fn a_configuration_after_the_first_use_is_refused() {
 
 /// The wheel stands still until the clock has caught up.
 #[test]
-fn the_time_left_includes_what_the_clock_is_behind() {
+fn time_left_includes_a_backward_clock_step() {
     let (clock, start) = (ManualClock::new(), TICK * 100);
     clock.set(start);
     let mut shard = Shard::with_config(Config::new().clock(&clock)).expect("valid");
@@ -120,7 +120,7 @@ fn a_panic_shows_the_callers_line() {
         WHERE.set(info.location().map(|at| (at.file().to_owned(), at.line())));
         before(info);
     }));
-    configured(Config::new().limit(0), |_| {
+    on_configured_thread(Config::new().limit(0), |_| {
         let timer = local_timer();
         let calls: [(u32, &dyn Fn()); 7] = [
             (line!(), &|| _ = timer.add(TICK, must_not_run)),

@@ -9,15 +9,15 @@ use std::{
 use corewheel::{Cancel, Clock, Config, ShardRef, When, local_timer};
 
 use crate::support::{
-    Counter, Log, OnDrop, TICK, assert_counts_add_up, assert_stale, configured, configured_shard,
-    from_another_thread, manual_shard, must_not_run, on_a_core, on_a_thread, panics,
-    turn_at_each_tick,
+    Counter, Log, OnDrop, TICK, assert_counts_add_up, assert_stale, configured_shard,
+    from_another_thread, in_checked_virtual_time, manual_shard, must_not_run, on_a_thread,
+    on_configured_thread, panics, turn_at_each_tick,
 };
 
 /// The admission must not overwrite a period that the owner has already set.
 #[test]
 fn the_owner_may_set_the_period_before_and_after_admission() {
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         for is_admitted in [false, true] {
             let times = Log::new();
             let (written, time, begun) = (times.clone(), clock.clone(), clock.elapsed());
@@ -105,7 +105,7 @@ fn a_run_after_a_reset_to_an_elapsed_time_is_followed_by_a_full_period() {
 #[test]
 fn the_period_of_a_remote_request_does_not_depend_on_when_the_owner_turns() {
     for is_remote in [false, true] {
-        configured(Config::new().tick(TICK * 10), |clock| {
+        on_configured_thread(Config::new().tick(TICK * 10), |clock| {
             clock.set(TICK * 1_000);
             let add = |shard: &ShardRef| shard.add_periodic(TICK * 21, || ());
             let own = local_timer().shard_ref();

@@ -21,8 +21,8 @@ use corewheel::{
 
 use crate::support::{
     Counter, Lockstep, Log, OnDrop, Op, OpRecord, TICK, add_waiting, after_wheel_ends,
-    cancel_remotely, configured, forget, on_a_core, on_a_thread, panic_message, panics, turn_after,
-    turn_at_each_tick,
+    cancel_remotely, in_checked_virtual_time, leak_hidden, on_a_thread, on_configured_thread,
+    panic_message, panics, turn_after, turn_at_each_tick,
 };
 
 /// On several cores, key `n` belongs to core `n`.
@@ -42,53 +42,53 @@ fn add<K: WatchKey>(
 
 #[test]
 fn a_check_by_id_checks_only_its_operation() {
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         let (own, seen) = (OpPurgatory::new(), OpRecord::new());
         let id = add_waiting(&own, seen.op(), [0, 1], 5);
         let other = add(&own, [0], 5);
         other.set();
-        assert!(!own.check(id));
+        assert!(!own.try_complete(id));
         seen.set();
-        assert!(own.check(id) && !own.check(id));
+        assert!(own.try_complete(id) && !own.try_complete(id));
         seen.assert_ended(Completion::Condition);
-        assert_eq!((other.checks(), other.ended(), own.watched(&1)), (1, vec![], 0));
+        assert_eq!((other.checks(), other.ended(), own.watch_count(&1)), (1, vec![], 0));
         // The next operation reuses the memory of the ended one and has another id.
         let next = add(&own, [0], 5);
         next.set();
-        assert!(!own.check(id));
+        assert!(!own.try_complete(id));
         turn_after(clock, 5);
-        assert!(!own.check(id));
+        assert!(!own.try_complete(id));
         next.assert_ended(Completion::Expired);
     });
 }
 
 #[test]
 fn a_purgatory_does_not_know_the_ids_of_another() {
-    on_a_core(|_| {
+    in_checked_virtual_time(|_| {
         let [own, other] = [(); 2].map(|()| Purgatory::new());
         let [seen, seen_by_other] = [(); 2].map(|()| OpRecord::new());
         let id = add_waiting(&own, seen.op(), [1], 50);
         let _ = add_waiting(&other, seen_by_other.op(), [1], 50);
         seen_by_other.set();
-        assert!(!other.check(id) && !other.force_complete(id) && other.len() == 1);
+        assert!(!other.try_complete(id) && !other.force_complete(id) && other.len() == 1);
         assert!(own.force_complete(id));
     });
 }
 
 #[test]
 fn a_check_inside_try_complete_causes_one_more_check() {
-    on_a_core(|_| {
+    in_checked_virtual_time(|_| {
         let (own, seen, id) = (OpPurgatory::new(), OpRecord::new(), Rc::new(Cell::new(None)));
         let (inside, given, sets) = (own.clone(), Rc::clone(&id), Arc::clone(&seen));
         let during = move || {
             let Some(id) = given.take() else { return };
-            assert!(!inside.check(id) && inside.cancel(id).is_none());
+            assert!(!inside.try_complete(id) && inside.cancel(id).is_none());
             sets.set();
         };
         let waits = add_waiting(&own, seen.op_with(during, || ()), [0], 5);
         id.set(Some(waits));
         let before = seen.checks();
-        assert!(own.check(waits));
+        assert!(own.try_complete(waits));
         assert_eq!(seen.checks() - before, 2);
         seen.assert_ended(Completion::Condition);
     });
@@ -97,8 +97,8 @@ fn a_check_inside_try_complete_causes_one_more_check() {
 #[test]
 fn a_check_does_not_count_an_operation_that_is_forced_during_it() {
     let checks: [fn(&OpPurgatory, OperationId) -> usize; 2] =
-        [|own, id| own.check(id).into(), |own, _| own.check_and_complete(&0)];
-    on_a_core(|_| {
+        [|own, id| own.try_complete(id).into(), |own, _| own.check_and_complete(&0)];
+    in_checked_virtual_time(|_| {
         for check in checks {
             let (own, seen, id) = (OpPurgatory::new(), OpRecord::new(), Rc::new(Cell::new(None)));
             let (inside, given) = (own.clone(), Rc::clone(&id));
@@ -113,22 +113,25 @@ fn a_check_does_not_count_an_operation_that_is_forced_during_it() {
 
 #[test]
 fn keys_are_found_by_their_borrowed_form() {
-    on_a_core(|_| {
+    in_checked_virtual_time(|_| {
         let own = Purgatory::new();
         let seen = [(); 2].map(|()| add(&own, ["topic".to_owned(), "other".to_owned()], 50));
-        assert_eq!([own.watched("topic"), own.watched("other"), own.watched("none")], [2, 2, 0]);
+        assert_eq!(
+            [own.watch_count("topic"), own.watch_count("other"), own.watch_count("none")],
+            [2, 2, 0]
+        );
         seen[0].set();
         assert_eq!((own.check_and_complete("none"), own.check_and_complete("topic")), (0, 1));
         seen[0].assert_ended(Completion::Condition);
         // The operation's first watch is inline, and its second watch is not.
         assert_eq!((own.cancel_for_key("none").len(), own.cancel_for_key("other").len()), (0, 1));
-        assert_eq!((own.watched(&"topic".to_owned()), own.len()), (0, 0));
+        assert_eq!((own.watch_count(&"topic".to_owned()), own.len()), (0, 0));
     });
 }
 
 #[test]
 fn an_operation_that_completes_at_once_uses_neither_keys_nor_a_timer() {
-    on_a_core(|_| {
+    in_checked_virtual_time(|_| {
         let (own, seen) = (OpPurgatory::new(), OpRecord::new());
         seen.set();
         let keys = iter::from_fn(|| unreachable!("no key is needed"));
@@ -141,35 +144,35 @@ fn an_operation_that_completes_at_once_uses_neither_keys_nor_a_timer() {
 #[test]
 fn an_operation_that_ends_during_an_add_causes_a_second_check() {
     let ends: [fn(&OpPurgatory, OperationId) -> bool; 3] = [
-        |own, id| own.check(id),
+        |own, id| own.try_complete(id),
         |own, id| own.force_complete(id),
         |own, id| own.cancel(id).is_some(),
     ];
-    on_a_core(|_| {
+    in_checked_virtual_time(|_| {
         for end in ends {
             let (own, ended, added) = (OpPurgatory::new(), OpRecord::new(), OpRecord::new());
             let id = add_waiting(&own, ended.op(), [0], 5);
             ended.set();
             let ends_other = iter::once_with(|| usize::from(end(&own, id)));
             add_waiting(&own, added.op(), ends_other, 5);
-            assert_eq!((added.checks(), own.watched(&1), own.len()), (2, 1, 1));
+            assert_eq!((added.checks(), own.watch_count(&1), own.len()), (2, 1, 1));
         }
     });
 }
 
 #[test]
 fn operations_cancelled_for_a_key_are_in_the_order_of_their_watches() {
-    on_a_core(|_| {
+    in_checked_virtual_time(|_| {
         let own = OpPurgatory::new();
         let all = [5, 1, 3].map(|ticks| add(&own, [0], ticks));
         let cancelled = own.cancel_for_key(&0);
-        assert!(cancelled.iter().map(|op| Arc::as_ptr(&op.seen)).eq(all.iter().map(Arc::as_ptr)));
+        assert!(cancelled.iter().map(|op| Arc::as_ptr(&op.record)).eq(all.iter().map(Arc::as_ptr)));
     });
 }
 
 #[test]
 fn operations_on_a_key_complete_in_fifo_order() {
-    on_a_core(|_| {
+    in_checked_virtual_time(|_| {
         let (own, order) = (OpPurgatory::new(), Log::new());
         let all = [0, 1, 2, 3, 4].map(|number| {
             let (seen, order) = (OpRecord::new(), order.clone());
@@ -185,7 +188,7 @@ fn operations_on_a_key_complete_in_fifo_order() {
 
 #[test]
 fn the_last_completion_may_drop_the_purgatory() {
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         let own = OpPurgatory::new();
         for ticks in [1, 5] {
             let mut inside = Some(own.clone());
@@ -204,13 +207,13 @@ fn the_last_completion_may_drop_the_purgatory() {
 
 #[test]
 fn a_full_wheel_hands_the_operation_back() {
-    configured(Config::new().limit(1), |_| {
+    on_configured_thread(Config::new().limit(1), |_| {
         let (own, seen) = (OpPurgatory::new(), OpRecord::new());
         add_waiting(&own, seen.op(), [0], 1000);
         let refused = own.try_complete_else_watch(seen.op(), [1], TICK).expect_err("full");
         assert_eq!(refused.reason(), AddErrorReason::Full);
-        assert_eq!(refused.into_inner().seen.checks(), 2);
-        assert_eq!((own.len(), own.watched(&1), own.counts().added), (1, 0, 1));
+        assert_eq!(refused.into_inner().record.checks(), 2);
+        assert_eq!((own.len(), own.watch_count(&1), own.counts().added), (1, 0, 1));
     });
 }
 
@@ -218,7 +221,7 @@ fn a_full_wheel_hands_the_operation_back() {
 /// watches the new operation's key.
 #[test]
 fn an_added_operation_makes_room_in_a_full_wheel() {
-    configured(Config::new().limit(2), |_| {
+    on_configured_thread(Config::new().limit(2), |_| {
         let own = Rc::new(OpPurgatory::new());
         let (earlier, later) = (add(&own, [0], 1000), OpRecord::new());
         let (ends, met) = (Rc::clone(&own), Arc::clone(&earlier));
@@ -231,14 +234,14 @@ fn an_added_operation_makes_room_in_a_full_wheel() {
         add_waiting(&own, later.op(), [0], 1000);
         earlier.assert_ended(Completion::Condition);
         later.set();
-        assert_eq!((own.watched(&0), own.check_and_complete(&0)), (1, 1));
+        assert_eq!((own.watch_count(&0), own.check_and_complete(&0)), (1, 1));
         later.assert_ended(Completion::Condition);
     });
 }
 
 #[test]
 fn an_operation_that_expires_during_its_add_leaves_no_watch() {
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         let (own, seen) = (OpPurgatory::new(), OpRecord::new());
         let keys = [0, 1, 2]
             .into_iter()
@@ -262,7 +265,7 @@ impl Drop for DrainOnDrop {
 /// The iterator of the keys drains the purgatory, in its last `next` or its destructor.
 #[test]
 fn an_operation_drained_by_its_key_iterator_does_not_wait() {
-    on_a_core(|_| {
+    in_checked_virtual_time(|_| {
         let own = OpPurgatory::new();
         for given in [&[0][..], &[0, 1]] {
             let last = || {
@@ -284,7 +287,7 @@ fn an_operation_drained_by_its_key_iterator_does_not_wait() {
 /// The event on key 1 precedes the watch on this key, so only the second check can find it.
 #[test]
 fn an_event_during_an_add_is_not_lost_if_the_keys_panic() {
-    configured(Config::new(), |_| {
+    on_configured_thread(Config::new(), |_| {
         for panics_in_next in [true, false] {
             let (own, seen) = (OpPurgatory::new(), OpRecord::new());
             let (inside, sets) = (own.clone(), Arc::clone(&seen));
@@ -313,7 +316,7 @@ fn an_event_during_an_add_is_not_lost_if_the_keys_panic() {
 #[test]
 fn long_chains_of_completions_use_bounded_stack() {
     const MANY: usize = 100_000;
-    on_a_core(|_| {
+    in_checked_virtual_time(|_| {
         // One key for each operation, then one key for all.
         for (many, keys) in [(MANY, MANY), (MANY / 100, 1)] {
             let (own, seen) = (OpPurgatory::new(), OpRecord::new());
@@ -358,12 +361,16 @@ pub(crate) struct JoinedCores<K: WatchKey> {
 
 impl JoinedCores<usize> {
     pub(crate) fn start(count: usize, joined: &[usize]) -> Self {
-        Self::join_cores(Lockstep::start(count), PurgatoryGroup::by(|&key: &usize| key), joined)
+        Self::join_cores(
+            Lockstep::start(count),
+            PurgatoryGroup::partitioned_by(|&key: &usize| key),
+            joined,
+        )
     }
 
     pub(crate) fn configured(count: usize, configure: impl Fn(usize, Config) -> Config) -> Self {
         let (cores, all) = (Lockstep::start_with(count, configure), (0..count).collect::<Vec<_>>());
-        Self::join_cores(cores, PurgatoryGroup::by(|&key: &usize| key), &all)
+        Self::join_cores(cores, PurgatoryGroup::partitioned_by(|&key: &usize| key), &all)
     }
 
     fn add(&self, core: usize, keys: &[usize], ticks: u32) -> Arc<OpRecord> {
@@ -417,8 +424,8 @@ impl<K: WatchKey> JoinedCores<K> {
     /// Asserts that `cores` have no live operations, watches or unsent messages.
     fn assert_empty(&self, cores: impl IntoIterator<Item = usize>) {
         for core in cores {
-            let PurgatoryCounts { live, watches, keys, unsent, .. } = self.counts(core);
-            assert_eq!((live, watches, keys, unsent), (0, 0, 0, 0), "on core {core}");
+            let PurgatoryCounts { live, watches, keys, unsent_messages, .. } = self.counts(core);
+            assert_eq!((live, watches, keys, unsent_messages), (0, 0, 0, 0), "on core {core}");
         }
     }
 }
@@ -428,10 +435,10 @@ fn events_are_sent_in_batches() {
     let cores = JoinedCores::start(2, &[0, 1]);
     let seen = cores.add(1, &[1], 50);
     cores.on(0, |own| (0..200).for_each(|_| own.notify(&1)));
-    assert_eq!(cores.counts(0).unsent, 200 % 64);
+    assert_eq!(cores.counts(0).unsent_messages, 200 % 64);
     assert_eq!(cores.cores.turn(1).fired, 3);
     cores.turn([0]);
-    assert_eq!(cores.counts(0).unsent, 0);
+    assert_eq!(cores.counts(0).unsent_messages, 0);
     assert_eq!((cores.cores.turn(1).fired, seen.checks()), (1, 201));
 }
 
@@ -464,7 +471,7 @@ fn a_turn_of_a_drained_wheel_sends_events() {
         own.notify(&1);
     });
     cores.turn([0, 1]);
-    assert_eq!(cores.counts(0).unsent, 0);
+    assert_eq!(cores.counts(0).unsent_messages, 0);
     seen.assert_ended(Completion::Condition);
 }
 
@@ -476,7 +483,7 @@ struct SharedKey(usize, Arc<()>);
 fn events_are_not_kept_for_a_core_that_has_not_joined() {
     let cores = JoinedCores::join_cores(
         Lockstep::start(2),
-        PurgatoryGroup::by(|key: &SharedKey| key.0),
+        PurgatoryGroup::partitioned_by(|key: &SharedKey| key.0),
         &[0],
     );
     let keys = Arc::new(());
@@ -494,7 +501,7 @@ fn an_event_removes_the_watches_of_a_leaked_purgatory() {
     let mut cores = JoinedCores::start(2, &[0, 1]);
     cores.add(0, &[1], 50);
     cores.run_until_stalled();
-    cores.cores.on(0, |own| forget(own.take()));
+    cores.cores.on(0, |own| leak_hidden(own.take()));
     cores.cores.end(0);
     cores.run_until_stalled();
     assert_eq!(cores.counts(1).watches, 1);
@@ -509,7 +516,7 @@ fn watchers_check_again_if_the_keys_purgatory_is_leaked() {
     let mut cores = JoinedCores::start(2, &[0, 1]);
     let seen = cores.add(0, &[1], 50);
     cores.run_until_stalled();
-    cores.cores.on(1, |own| forget(own.take()));
+    cores.cores.on(1, |own| leak_hidden(own.take()));
     seen.set();
     cores.group.notify(&1);
     cores.cores.end(1);
@@ -567,7 +574,7 @@ fn a_full_wheel_accepts_purgatory_messages() {
 #[test]
 fn a_notify_after_prepare_sleep_ends_the_sleep() {
     let woken = Counter::default();
-    let cores = JoinedCores::configured(2, |_, config| config.on_wake(woken.callback()));
+    let cores = JoinedCores::configured(2, |_, config| config.wake_hook(woken.callback()));
     let seen = cores.add(1, &[1], 50);
     seen.set();
     cores.on(0, |own| {
@@ -597,7 +604,7 @@ fn every_way_to_prepare_a_sleep_sends_queued_events() {
         let unsent = cores.on(0, move |own| {
             own.notify(&1);
             ask();
-            own.counts().unsent
+            own.counts().unsent_messages
         });
         assert_eq!(unsent, 0, "{name}");
         cores.turn([1]);
@@ -630,7 +637,7 @@ fn an_invalid_join_panics_and_changes_nothing() {
 #[test]
 fn a_thread_may_join_several_groups() {
     let cores = JoinedCores::start(2, &[0, 1]);
-    let others = [(); 2].map(|()| PurgatoryGroup::by(|&key: &usize| key));
+    let others = [(); 2].map(|()| PurgatoryGroup::partitioned_by(|&key: &usize| key));
     for core in [0, 1] {
         let (others, shards) = (others.clone(), cores.cores.shards.clone());
         cores.on(core, move |_| {
@@ -659,7 +666,7 @@ thread_local! {
 fn an_event_from_a_wake_hook_prevents_the_sleep() {
     let cores = JoinedCores::configured(3, |core, config| {
         let notify = || OWN.with_borrow(|own| own.iter().for_each(|own| own.notify(&1)));
-        if core == 2 { config.on_wake(notify) } else { config }
+        if core == 2 { config.wake_hook(notify) } else { config }
     });
     let asks: [fn() -> Option<Duration>; 3] = [
         || local_timer().prepare_sleep().timeout(),
@@ -667,13 +674,13 @@ fn an_event_from_a_wake_hook_prevents_the_sleep() {
         || local_timer().next_deadline().map(|next| next - local_timer().now()),
     ];
     for ask in asks {
-        cores.on(2, |_| forget(local_timer().prepare_sleep()));
+        cores.on(2, |_| leak_hidden(local_timer().prepare_sleep()));
         cores.on(0, move |own| {
             OWN.set(Some(own.clone()));
             own.notify(&2);
-            assert_eq!((ask(), own.counts().unsent), (Some(Duration::ZERO), 1));
+            assert_eq!((ask(), own.counts().unsent_messages), (Some(Duration::ZERO), 1));
             let _ = local_timer().turn();
-            assert_eq!(own.counts().unsent, 0, "the next turn sends the event");
+            assert_eq!(own.counts().unsent_messages, 0, "the next turn sends the event");
             OWN.set(None);
         });
         cores.turn([1, 2]);
@@ -691,14 +698,14 @@ fn the_counts_add_up_inside_a_wake_hook() {
             let counts = OWN.with_borrow(|own| own.as_ref().map(Purgatory::counts));
             SEEN.with_borrow_mut(|seen| seen.extend(counts));
         };
-        if core == 1 { config.on_wake(look) } else { config }
+        if core == 1 { config.wake_hook(look) } else { config }
     });
     let take: [fn(&OpPurgatory) -> usize; 2] =
         [|own| own.drain().len(), |own| own.cancel_for_key(&0).len()];
     for take in take {
         let seen = cores.on(0, |own| (0..200).map(|_| add(own, [0, 1, 3], 50)).collect::<Vec<_>>());
         cores.run_until_stalled();
-        cores.on(1, |_| forget(local_timer().prepare_sleep()));
+        cores.on(1, |_| leak_hidden(local_timer().prepare_sleep()));
         let counts = cores.on(0, move |own| {
             OWN.set(Some(own.clone()));
             assert_eq!(take(own), 200);
@@ -796,7 +803,7 @@ impl JoinedCores<PanicKey> {
     fn start_with_panic_keys(count: usize, joined: &[usize]) -> Self {
         Self::join_cores(
             Lockstep::start(count),
-            PurgatoryGroup::by(|key: &PanicKey| key.core),
+            PurgatoryGroup::partitioned_by(|key: &PanicKey| key.core),
             joined,
         )
     }
@@ -867,13 +874,13 @@ fn a_key_that_panics_during_an_add_loses_no_other_key() {
 
 #[test]
 fn a_refused_add_returns_its_operation_despite_a_key_panic() {
-    configured(Config::new().limit(0), |_| {
+    on_configured_thread(Config::new().limit(0), |_| {
         let (own, seen) = (Purgatory::new(), OpRecord::new());
         for keys in [[panics_on_drop(0), never_panics(0)], [never_panics(0), panics_on_drop(0)]] {
             let add = || own.try_complete_else_watch(seen.op(), keys, TICK);
             let refused = with_panicking_keys(add).expect_err("the wheel is full");
             assert_eq!(refused.reason(), AddErrorReason::Full);
-            forget(refused.into_inner());
+            leak_hidden(refused.into_inner());
         }
         assert_eq!(local_timer().counts().panicked, 2);
     });
@@ -955,7 +962,7 @@ fn a_panic_of_a_dropped_core_function_is_contained() {
                 let _ = &captured;
                 key
             };
-            let own = PurgatoryGroup::by(core_of).join(0, &[local_timer().shard_ref()]);
+            let own = PurgatoryGroup::partitioned_by(core_of).join(0, &[local_timer().shard_ref()]);
             if exits {
                 OWN.set(Some(own));
             } else {
@@ -984,7 +991,7 @@ fn a_key_panic_after_the_end_of_its_group_is_contained() {
         cores.on(0, |own| add(own, [panics_on_drop(1)], 50));
         cores.run_until_stalled();
         cores.cores.on(0, |own| *own = None);
-        cores.group = PurgatoryGroup::by(|key: &PanicKey| key.core);
+        cores.group = PurgatoryGroup::partitioned_by(|key: &PanicKey| key.core);
         cores.cores.on(1, |_| KEYS_PANIC.set(true));
         if exits {
             cores.cores.end(1);

@@ -8,7 +8,7 @@ use corewheel::{
     purgatory::{Completion, Purgatory},
 };
 
-use crate::support::{Op, OpRecord, TICK, add_waiting, on_a_core, turn_after};
+use crate::support::{Op, OpRecord, TICK, add_waiting, in_checked_virtual_time, turn_after};
 
 type OpPurgatory = Purgatory<u32, Op>;
 
@@ -16,7 +16,7 @@ type OpPurgatory = Purgatory<u32, Op>;
 fn assert_all_ended(own: &OpPurgatory, seen: &Arc<OpRecord>, ends: usize, keys: u32) {
     assert_eq!((seen.ended().len(), Arc::strong_count(seen)), (ends, 1));
     assert!(own.is_empty() && local_timer().is_empty());
-    assert!((0..keys).all(|key| own.watched(&key) == 0), "{:?}", own.counts());
+    assert!((0..keys).all(|key| own.watch_count(&key) == 0), "{:?}", own.counts());
 }
 
 /// The second call of `try_complete` causes any combination of a timeout, a forced completion and
@@ -24,7 +24,7 @@ fn assert_all_ended(own: &OpPurgatory, seen: &Arc<OpRecord>, ends: usize, keys: 
 #[test]
 fn kafka_bug_31_an_operation_completes_once() {
     for (what, is_met) in (0..8).flat_map(|what| [(what, false), (what, true)]) {
-        on_a_core(|clock| {
+        in_checked_virtual_time(|clock| {
             let (own, seen, id) = (OpPurgatory::new(), OpRecord::new(), Rc::new(Cell::new(None)));
             let (purgatory, checks, named) = (own.clone(), Arc::downgrade(&seen), Rc::clone(&id));
             let time = clock.clone();
@@ -58,7 +58,7 @@ fn kafka_bug_31_an_operation_completes_once() {
 #[test]
 fn kafka_bug_32_an_event_during_a_check_is_not_missed() {
     for at_check in 1..4 {
-        on_a_core(|clock| {
+        in_checked_virtual_time(|clock| {
             let (own, seen) = (OpPurgatory::new(), OpRecord::new());
             let (events, own_seen) = (own.clone(), Arc::downgrade(&seen));
             let during = move || {
@@ -85,7 +85,7 @@ fn kafka_bug_32_an_event_during_a_check_is_not_missed() {
 /// another operation.
 #[test]
 fn kafka_bug_33_completions_may_complete_other_operations() {
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         let (own, seen) = (OpPurgatory::new(), OpRecord::new());
         for key in 0..10 {
             let (events, next) = (own.clone(), Arc::clone(&seen));
@@ -108,7 +108,7 @@ fn kafka_bug_33_completions_may_complete_other_operations() {
 #[test]
 fn kafka_bug_34_completion_during_an_add_leaves_no_watch() {
     for met_at in 0..6 {
-        on_a_core(|clock| {
+        in_checked_virtual_time(|clock| {
             let (own, seen) = (OpPurgatory::new(), OpRecord::new());
             let (events, condition) = (own.clone(), Arc::clone(&seen));
             let keys = (0..6).inspect(move |&key| {

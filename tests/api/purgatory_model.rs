@@ -10,7 +10,7 @@ use corewheel::{
 
 use crate::{
     purgatory::JoinedCores,
-    support::{Op, OpRecord, TICK, operations, seeded},
+    support::{Op, OpRecord, TICK, scaled, seeded},
 };
 
 const CORES: usize = 3;
@@ -39,7 +39,7 @@ enum Membership {
     Outside,
     Joined,
     /// The purgatory has been dropped.
-    Left,
+    PurgatoryDropped,
     Ended,
 }
 
@@ -127,7 +127,7 @@ impl Model {
             14 => self.run_until_stalled(),
             16 => _ = self.own.cores.on(core, move |_| local_timer().turn_within(budget)),
             15 if random.u32(..20) == 0 => {
-                let ways = [Membership::Left, Membership::Ended];
+                let ways = [Membership::PurgatoryDropped, Membership::Ended];
                 return self.end(core, ways[random.usize(..2)]);
             }
             _ => self.turn(core),
@@ -266,14 +266,14 @@ impl Model {
         self.live.iter().flat_map(|live| &live.keys).for_each(|&key| watched[key] += 1);
         for core in (0..CORES).filter(|&core| self.has_joined(core)) {
             let (found, counts) = self.own.on(core, |own| {
-                (array::from_fn::<_, KEYS, _>(|key| own.watched(&key)), own.counts())
+                (array::from_fn::<_, KEYS, _>(|key| own.watch_count(&key)), own.counts())
             });
             let expected: [usize; KEYS] =
                 array::from_fn(|key| if key % CORES == core { watched[key] } else { 0 });
             assert_eq!(found, expected, "on core {core}");
             let keys = expected.iter().filter(|&&count| count > 0).count() as u64;
             let watches = expected.iter().sum::<usize>() as u64;
-            assert_eq!((counts.watches, counts.keys, counts.unsent), (watches, keys, 0));
+            assert_eq!((counts.watches, counts.keys, counts.unsent_messages), (watches, keys, 0));
         }
     }
 
@@ -302,18 +302,19 @@ impl Model {
         own.live = self.live.iter().filter(|live| live.core == core).count() as u64;
         // Ignored here and compared by `run_until_stalled`, because messages in transit affect
         // these counts.
-        (own.watches, own.keys, own.unsent) = (counts.watches, counts.keys, counts.unsent);
+        (own.watches, own.keys, own.unsent_messages) =
+            (counts.watches, counts.keys, counts.unsent_messages);
         assert_eq!(counts, own);
     }
 }
 
 fn records_of(back: Vec<Op>) -> Vec<Arc<OpRecord>> {
-    back.into_iter().map(|op| op.seen).collect()
+    back.into_iter().map(|op| op.record).collect()
 }
 
 #[test]
 fn purgatories_on_several_cores_agree_with_the_model() {
-    seeded(0..operations(24).min(240), |random| {
+    seeded(0..scaled(24).min(240), |random| {
         let mut model = Model::new();
         for _ in 0..500 {
             model.any_step(random);

@@ -16,13 +16,13 @@ use corewheel::{
 };
 
 use crate::support::{
-    Counter, HOUR, NeverCompletes, TICK, add_waiting, configured, on_a_core, on_a_thread,
-    turn_after,
+    Counter, HOUR, NeverCompletes, TICK, add_waiting, in_checked_virtual_time, on_a_thread,
+    on_configured_thread, turn_after,
 };
 
 #[test]
 fn debug_output_shows_the_main_fields() {
-    on_a_core(|_| {
+    in_checked_virtual_time(|_| {
         let purgatory = Purgatory::<&str, NeverCompletes>::default();
         add_waiting(&purgatory, NeverCompletes, ["key"], 1);
         let timers = Timers::new(&[local_timer().shard_ref()]);
@@ -34,12 +34,12 @@ fn debug_output_shows_the_main_fields() {
         ] {
             assert!(shown.starts_with(start), "{shown}");
         }
-        assert!(format!("{:?}", timers.sleep(HOUR)).contains("Remote(ShardRef"));
+        assert!(format!("{:?}", timers.sleep(HOUR)).contains("SharedWheel(ShardRef"));
         assert!(format!("{:?}", Shard::<()>::default()).contains("added: 0"));
     });
     let (sender, receiver) = mpsc::channel();
     let hook = move |panic: &PanicReport<'_>| sender.send(format!("{panic:?}")).expect("sent");
-    configured(Config::new().on_panic(hook), |clock| {
+    on_configured_thread(Config::new().on_panic(hook), |clock| {
         local_timer().add(TICK, || panic!("as planned"));
         turn_after(clock, 1);
     });
@@ -74,15 +74,15 @@ fn errors_are_sentences_and_convert_to_io_errors() {
     assert_error(TimeoutError::Elapsed, "elapsed", TimedOut);
     let tick = Duration::from_nanos(999);
     assert_error(ConfigError::TickOutOfRange { tick }, "999ns", InvalidInput);
-    assert_error(ConfigError::AlreadyRunning, "wheel", AlreadyExists);
+    assert_error(ConfigError::ThreadHasWheel, "wheel", AlreadyExists);
     assert_error(ConfigError::TooManyShards, "16384", QuotaExceeded);
-    assert!(ConfigError::AlreadyRunning.source().is_none());
+    assert!(ConfigError::ThreadHasWheel.source().is_none());
     let mut full = Shard::with_config(Config::new().limit(0)).expect("valid");
     // The payload need not be `Send`.
     let error = full.try_add(TICK, Rc::new(())).expect_err("full");
     assert_eq!(format!("{error:?}"), "AddError { reason: Full, .. }");
     assert_error(error, "timer not added: ", QuotaExceeded);
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         let other = local_timer().add(HOUR, || {});
         local_timer().add(TICK, move || {
             assert_error(other.cancel_wait().expect_err("inside a callback"), "", Deadlock);
@@ -107,7 +107,7 @@ fn descriptor_errors_convert_to_io_errors() {
 
 #[test]
 fn display_shows_counts_statuses_and_cancel_results() {
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         let handle = local_timer().add(TICK, || {});
         let local = local_timer().add_local(TICK, || {});
         assert_eq!(format!("TimerHandle({handle})"), format!("{handle:?}"));

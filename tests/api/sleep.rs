@@ -12,8 +12,9 @@ use mio::{Events, Poll, Token, Waker};
 use crate::{
     support::{
         ADDS, Counter, HOUR, Lockstep, TICK, TOO_LONG, WAKE_AT_QUEUED_MESSAGES,
-        cancel_all_remotely, configured, configured_shard, expired, forget, must_not_run,
-        on_a_core, on_a_thread, operations, start_repeating, turn_after, with_counted_wakes,
+        cancel_all_remotely, configured_shard, expired, in_checked_virtual_time, leak_hidden,
+        must_not_run, on_a_thread, on_configured_thread, scaled, start_repeating, turn_after,
+        with_counted_wakes,
     },
     wake_ups,
 };
@@ -25,7 +26,7 @@ fn timeout() -> Option<Duration> {
 /// Each slot that the timer has left causes at most one wake-up without a due timer.
 #[test]
 fn a_timer_reset_every_tick_causes_few_idle_wake_ups() {
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         let idle = local_timer().add(TICK * 30, || {});
         let mut wakes = 0;
         for _ in 0..1_000 {
@@ -75,14 +76,14 @@ fn sleeping_cores_with_hooks(
     let refs = Arc::new(Mutex::new(Vec::new()));
     let cores = Lockstep::start_with(count, |own, config| {
         let (all, called) = (Arc::clone(&refs), calls.callback());
-        config.on_wake(move || {
+        config.wake_hook(move || {
             called();
             let all: Vec<ShardRef> = all.lock().expect("sound").clone();
             hook(&all, own);
         })
     });
     refs.lock().expect("sound").extend(cores.shards.iter().cloned());
-    (0..count).for_each(|core| cores.on(core, |()| forget(local_timer().prepare_sleep())));
+    (0..count).for_each(|core| cores.on(core, |()| leak_hidden(local_timer().prepare_sleep())));
     (cores, refs)
 }
 
@@ -118,7 +119,7 @@ fn hooks_that_wake_in_a_circle_nest_at_most_32_deep() {
 
 #[test]
 fn a_backlog_of_cancelled_timers_wakes_a_sleeping_owner_once() {
-    with_drop_within(Duration::MAX, |_, wakes| {
+    with_drop_cancelled_within(Duration::MAX, |_, wakes| {
         let all: Vec<_> = (0..2 * WAKE_AT_QUEUED_MESSAGES)
             .map(|_| local_timer().add(HOUR, must_not_run))
             .collect();
@@ -140,18 +141,21 @@ fn a_backlog_of_cancelled_timers_wakes_a_sleeping_owner_once() {
     });
 }
 
-fn with_drop_within(time: Duration, test: impl FnOnce(&ManualClock, &Counter) + Send) {
+fn with_drop_cancelled_within(time: Duration, test: impl FnOnce(&ManualClock, &Counter) + Send) {
     let wakes = Counter::default();
-    configured(Config::new().on_wake(wakes.callback()).drop_within(time), |clock| {
-        test(clock, &wakes);
-    });
+    on_configured_thread(
+        Config::new().wake_hook(wakes.callback()).drop_cancelled_within(time),
+        |clock| {
+            test(clock, &wakes);
+        },
+    );
 }
 
 #[test]
-fn drop_within_bounds_the_life_of_a_cancelled_payload() {
+fn drop_cancelled_within_bounds_the_life_of_a_payload() {
     const LIMIT: Duration = Duration::from_millis(100);
     const MINUTE: Duration = Duration::from_secs(60);
-    with_drop_within(LIMIT, |clock, wakes| {
+    with_drop_cancelled_within(LIMIT, |clock, wakes| {
         let drops = Counter::default();
         let timers: Vec<_> = (0..9).map(|_| local_timer().add(MINUTE, drops.callback())).collect();
         let turn = || assert_eq!(local_timer().turn().fired, 0);
@@ -189,7 +193,7 @@ fn drop_within_bounds_the_life_of_a_cancelled_payload() {
         assert_eq!((drops.sharers(), timeout()), (4, Some(LIMIT)));
     });
     // The sum of the present time and `LIMIT` exceeds the range of the clock.
-    with_drop_within(LIMIT, |clock, wakes| {
+    with_drop_cancelled_within(LIMIT, |clock, wakes| {
         clock.advance(Duration::from_nanos(u64::MAX - 10));
         assert_eq!(local_timer().turn().fired, 0);
         let sleep = local_timer().prepare_sleep();
@@ -198,7 +202,7 @@ fn drop_within_bounds_the_life_of_a_cancelled_payload() {
     });
     // The limit applies to a `Shard`, too.
     let wakes = Counter::default();
-    let config = Config::new().on_wake(wakes.callback()).drop_within(LIMIT);
+    let config = Config::new().wake_hook(wakes.callback()).drop_cancelled_within(LIMIT);
     let (mut shard, _) = configured_shard(config);
     let timer = shard.add(HOUR, Arc::new(()));
     shard.turn();
@@ -214,7 +218,7 @@ fn drop_within_bounds_the_life_of_a_cancelled_payload() {
 #[test]
 fn a_turn_at_the_end_of_a_short_sleep_is_not_overdue() {
     const LIMIT: Duration = Duration::from_millis(100);
-    with_drop_within(LIMIT, |clock, _| {
+    with_drop_cancelled_within(LIMIT, |clock, _| {
         let handles = [(); 2].map(|()| local_timer().add(HOUR, must_not_run));
         turn_after(clock, 1);
         cancel_all_remotely(&handles[..1]);
@@ -273,7 +277,7 @@ fn a_park_with_a_zero_timeout_keeps_the_unpark_token() {
 fn a_park_ends_at_a_wake_up_although_a_hook_wakes_only_a_poll() {
     let wakes = Counter::default();
     let (config, hook) = (Config::new(), wakes.callback());
-    let cores = Cores::builder().threads(1).config(move |_| config.clone().on_wake(hook.clone()));
+    let cores = Cores::builder().threads(1).config(move |_| config.clone().wake_hook(hook.clone()));
     let cores = cores.start(|core| core.run_timers()).expect("started");
     let (sender, receiver) = mpsc::channel();
     while wakes.get() < 3 {
@@ -317,7 +321,7 @@ fn polling_sleeper() -> Sleeper {
             assert_eq!(error.kind(), std::io::ErrorKind::Interrupted);
         }
     };
-    (Config::new().on_wake(move || waker.wake().expect("woken")), Box::new(sleep))
+    (Config::new().wake_hook(move || waker.wake().expect("woken")), Box::new(sleep))
 }
 
 #[test]
@@ -332,11 +336,7 @@ fn no_wake_up_is_lost() {
                     let _ = local_timer().turn_within(budget);
                 }
             });
-            wake_ups::assert_no_wake_up_is_lost(
-                &shard,
-                requesters,
-                operations(rounds).min(5 * rounds),
-            );
+            wake_ups::assert_no_wake_up_is_lost(&shard, requesters, scaled(rounds).min(5 * rounds));
             end();
         }
     }

@@ -21,7 +21,7 @@ use crate::{
     purgatory::JoinedCores,
     support::{
         Counter, HOUR, TOO_LONG, after_wheel_ends, cancel_all_remotely, from_another_thread,
-        must_not_run, on_a_thread, operations, start_repeating,
+        must_not_run, on_a_thread, scaled, start_repeating,
     },
     wake_ups,
 };
@@ -77,7 +77,7 @@ fn the_descriptor_has_its_flags_and_is_unreadable_when_idle() {
 /// sleeps.
 #[test]
 fn remote_cancels_make_the_descriptor_readable_in_time() {
-    with_timer_fd(Config::new().drop_within(A_WHILE), |timer| {
+    with_timer_fd(Config::new().drop_cancelled_within(A_WHILE), |timer| {
         let drops = Counter::default();
         let timers = [(); 2].map(|()| local_timer().add(HOUR, drops.callback()));
         timer.turn();
@@ -194,7 +194,7 @@ fn the_wake_hook_also_runs_and_may_panic() {
         called();
         panic!("as planned");
     };
-    with_timer_fd(Config::new().on_wake(hook), |timer| {
+    with_timer_fd(Config::new().wake_hook(hook), |timer| {
         from_another_thread(|shard| shard.run(|| ()));
         turn_until_fired(&timer);
         assert_eq!(wakes.get(), 1);
@@ -279,7 +279,7 @@ fn arming_the_descriptor_of_a_drained_wheel_sends_queued_events() {
         drop(local_timer().drain());
         own.notify(&1);
         timer.arm();
-        assert_eq!(own.counts().unsent, 0);
+        assert_eq!(own.counts().unsent_messages, 0);
     });
 }
 
@@ -295,7 +295,7 @@ fn no_wake_up_is_lost_by_a_loop_that_polls_the_descriptor() {
                 timer.turn_within(budget);
             }
         });
-        wake_ups::assert_no_wake_up_is_lost(&shard, requesters, operations(rounds).min(5 * rounds));
+        wake_ups::assert_no_wake_up_is_lost(&shard, requesters, scaled(rounds).min(5 * rounds));
         end();
     }
 }

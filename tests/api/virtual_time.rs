@@ -141,7 +141,7 @@ fn unfinished_tasks_are_dropped_on_their_core() {
 fn run_until_stalled_delivers_purgatory_events_to_other_cores() {
     for seed in 0..50 {
         let time = VirtualTime::with_cores(2, seed);
-        let (group, seen) = (PurgatoryGroup::by(|&key: &usize| key), OpRecord::new());
+        let (group, seen) = (PurgatoryGroup::partitioned_by(|&key: &usize| key), OpRecord::new());
         for core in 0..2 {
             let (group, shards, seen) = (group.clone(), time.shards().to_vec(), Arc::clone(&seen));
             let _task = time.spawn_on(core, move || {

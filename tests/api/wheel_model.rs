@@ -6,27 +6,27 @@ use std::collections::BTreeMap;
 use corewheel::{Key, Wheel};
 
 use crate::model::{
-    agrees_with_the_model,
-    common::{operations, seeded},
-    magnitude, start_times,
+    agrees_with_the_model, any_start_time,
+    common::{scaled, seeded},
+    log_uniform,
 };
 
 #[test]
-fn one_bit_and_64_levels() {
-    agrees_with_the_model::<1, 64>(operations(10_000), 500, 40);
+fn one_bit_and_64_levels_agree_with_the_model() {
+    agrees_with_the_model::<1, 64>(scaled(10_000), 500, 40);
 }
 
 #[test]
-fn two_to_nine_bits() {
-    agrees_with_the_model::<2, 32>(operations(20_000), 500, 40);
-    agrees_with_the_model::<3, 22>(operations(20_000), 500, 40);
-    agrees_with_the_model::<5, 13>(operations(10_000), 1_000, 400);
-    agrees_with_the_model::<9, 8>(operations(20_000), 5_000, 1_000);
+fn two_to_nine_bits_agree_with_the_model() {
+    agrees_with_the_model::<2, 32>(scaled(20_000), 500, 40);
+    agrees_with_the_model::<3, 22>(scaled(20_000), 500, 40);
+    agrees_with_the_model::<5, 13>(scaled(10_000), 1_000, 400);
+    agrees_with_the_model::<9, 8>(scaled(20_000), 5_000, 1_000);
 }
 
 #[test]
-fn the_geometry_of_shards() {
-    agrees_with_the_model::<11, 6>(operations(50_000), 50_000, 10_000);
+fn the_geometry_of_shards_agrees_with_the_model() {
+    agrees_with_the_model::<11, 6>(scaled(50_000), 50_000, 10_000);
 }
 
 /// Simulates events that insert and reset other events, from deadline to deadline. Returns the
@@ -35,7 +35,7 @@ fn simulate<const LEVEL_BITS: u32, const LEVELS: usize>(seed: u64) -> Vec<(u64, 
     let mut random = fastrand::Rng::with_seed(seed);
     let delay = |random: &mut fastrand::Rng| match random.u64(..4) {
         0 => random.u64(..3),
-        _ => magnitude(&mut |bound| random.u64(..bound)) >> random.u32(20..64),
+        _ => log_uniform(&mut |bound| random.u64(..bound)) >> random.u32(20..64),
     };
     let mut wheel = Wheel::<u64, LEVEL_BITS, LEVELS>::starting_at(0);
     let (mut deadlines, mut log, mut number) = (BTreeMap::new(), Vec::new(), 0);
@@ -69,7 +69,7 @@ fn simulate<const LEVEL_BITS: u32, const LEVELS: usize>(seed: u64) -> Vec<(u64, 
 
 #[test]
 fn a_simulation_gets_each_event_at_its_own_tick_and_can_be_repeated() {
-    let (seeds, mut events) = (operations(20), 0);
+    let (seeds, mut events) = (scaled(20), 0);
     for seed in 0..seeds {
         let (tiny, log) = (simulate::<2, 32>(seed), simulate::<11, 6>(seed));
         assert_eq!((&tiny, &log), (&simulate::<2, 32>(seed), &simulate::<11, 6>(seed)));
@@ -80,11 +80,11 @@ fn a_simulation_gets_each_event_at_its_own_tick_and_can_be_repeated() {
 
 #[test]
 fn a_deadline_costs_at_most_one_wake_up_per_level() {
-    seeded(0..operations(300), |random| {
+    seeded(0..scaled(300), |random| {
         let choose = &mut |bound| random.u64(..bound);
-        let start = start_times(choose);
+        let start = any_start_time(choose);
         let mut wheel = Wheel::<(), 11, 6>::starting_at(start);
-        let deadline = start.saturating_add(magnitude(choose));
+        let deadline = start.saturating_add(log_uniform(choose));
         wheel.insert(deadline, ());
         let mut wakes = 0;
         while let Some(next) = wheel.next_deadline() {

@@ -9,8 +9,8 @@ use std::{
 use corewheel::{Cancel, Config, ManualClock, Shard, When, local_timer, purgatory::Purgatory};
 
 use crate::support::{
-    HOUR, Log, OpRecord, TICK, expired, from_another_thread, manual_shard, must_not_run, nanos,
-    on_a_core, on_a_thread, turn_after, turn_at_each_tick,
+    HOUR, Log, OpRecord, TICK, expired, from_another_thread, in_checked_virtual_time, manual_shard,
+    must_not_run, nanos, on_a_thread, turn_after, turn_at_each_tick,
 };
 
 const START: u64 = 1_000;
@@ -59,7 +59,7 @@ fn set_start_time(clock: &ManualClock) {
 /// Adds or resets ten timers and adds two operations with `form`. Returns the ticks in which they
 /// fired.
 fn callback_ticks(form: usize) -> Vec<u64> {
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         let (timer, fired) = (local_timer(), Log::new());
         let note = || {
             let (clock, fired) = (clock.clone(), fired.clone());
@@ -210,7 +210,7 @@ fn in_virtual_time_the_fractions_do_not_depend_on_other_clocks() {
 
 #[test]
 fn spread_applies_to_resets_and_remote_adds() {
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         let when = When::after(TICK).spread(TICK * 100);
         for _ in 0..50 {
             assert!(local_timer().add(HOUR, || ()).reset(when));
@@ -233,7 +233,7 @@ fn the_maximum_slack_is_accepted() {
 
 #[test]
 fn turn_at_does_not_read_the_clock() {
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         let begun = clock.now();
         local_timer().add(TICK * 3, || ());
         local_timer().add(TICK * 4, move || assert!(local_timer().turn_at(begun).nested));
@@ -268,7 +268,7 @@ fn delays_count_from_the_instant_of_the_last_turn_at() {
 
 #[test]
 fn a_nested_turn_at_does_not_move_the_time() {
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         let later = clock.now() + HOUR;
         local_timer().add(TICK, move || assert!(local_timer().turn_at(later).nested));
         let early = local_timer().add(TICK * 3, must_not_run);

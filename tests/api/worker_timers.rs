@@ -1,4 +1,4 @@
-//! Timers on worker wheels: added, moved and dropped on any thread, and fired by the watcher.
+//! Timers on worker wheels: added, moved and dropped on any thread, and fired by the driver.
 
 use std::{
     future, ptr,
@@ -10,7 +10,7 @@ use std::{
 
 use corewheel::{
     AddErrorReason, Cancel, Config, Counts, ManualClock, ShardRef, TimerHandle, TimerStatus,
-    future::{TimeoutError, Timers, Watcher, sleep},
+    future::{TimeoutError, Timers, TimersDriver, sleep},
     local_timer,
 };
 
@@ -21,19 +21,19 @@ use crate::support::{
 const SHUT_DOWN: Poll<Result<(), AddErrorReason>> = Poll::Ready(Err(AddErrorReason::ShutDown));
 
 /// Creates `wheels` worker wheels in virtual time. The counter counts calls of the wake hooks.
-fn start_wheels(wheels: usize) -> (ManualClock, Timers, Watcher, Counter) {
+fn start_wheels(wheels: usize) -> (ManualClock, Timers, TimersDriver, Counter) {
     let (clock, wakes) = (ManualClock::new(), Counter::default());
-    let config = |_| Config::new().clock(&clock).on_wake(wakes.callback());
-    let (timers, watcher) = Timers::per_worker_with(wheels, config).expect("valid");
-    (clock, timers, watcher, wakes)
+    let config = |_| Config::new().clock(&clock).wake_hook(wakes.callback());
+    let (timers, driver) = Timers::per_worker_with(wheels, config).expect("valid");
+    (clock, timers, driver, wakes)
 }
 
-fn advance_and_turn(clock: &ManualClock, watcher: &mut Watcher, ticks: u32) {
+fn advance_and_turn(clock: &ManualClock, driver: &mut TimersDriver, ticks: u32) {
     clock.advance(TICK * ticks);
-    watcher.turn();
+    driver.turn();
 }
 
-fn wheel_with_limit_one() -> (Timers, Watcher) {
+fn wheel_with_limit_one() -> (Timers, TimersDriver) {
     let clock = ManualClock::new();
     Timers::per_worker_with(1, |_| Config::new().clock(&clock).limit(1)).expect("valid")
 }
@@ -47,15 +47,15 @@ fn counting_callback(runs: &Counter, drops: &Counter) -> impl Fn() + Send + use<
 }
 
 /// Publishes and returns the counts of all wheels.
-fn published_counts(timers: &Timers, watcher: &mut Watcher) -> Vec<Counts> {
-    watcher.turn();
-    watcher.sleep_with(|_| ());
+fn published_counts(timers: &Timers, driver: &mut TimersDriver) -> Vec<Counts> {
+    driver.turn();
+    driver.sleep_with(|_| ());
     timers.shards().iter().map(|shard: &ShardRef| shard.metrics().counts).collect()
 }
 
 #[test]
-fn counts_of_a_sleeping_watchers_wheels_are_current() {
-    let (_clock, timers, mut watcher, _) = start_wheels(2);
+fn counts_of_a_sleeping_drivers_wheels_are_current() {
+    let (_clock, timers, mut driver, _) = start_wheels(2);
     let counts = || {
         timers.shards().iter().fold((0, 0, 0), |(live, cancelled, pending), shard| {
             let counts = shard.metrics().counts;
@@ -63,9 +63,9 @@ fn counts_of_a_sleeping_watchers_wheels_are_current() {
         })
     };
     let poller = Poller::new();
-    watcher.turn();
-    watcher.sleep_with(|_| {
-        let sleeps: Vec<_> = (0..100).map(|_| poller.pending(timers.sleep(HOUR))).collect();
+    driver.turn();
+    driver.sleep_with(|_| {
+        let sleeps: Vec<_> = (0..100).map(|_| poller.poll_pending(timers.sleep(HOUR))).collect();
         assert_eq!(counts(), (100, 0, 100));
         drop(sleeps);
         assert_eq!(counts(), (0, 100, 0));
@@ -73,44 +73,44 @@ fn counts_of_a_sleeping_watchers_wheels_are_current() {
 }
 
 #[test]
-fn only_an_earlier_deadline_wakes_the_watcher() {
-    let (_clock, timers, mut watcher, wakes) = start_wheels(1);
+fn only_an_earlier_deadline_wakes_the_driver() {
+    let (_clock, timers, mut driver, wakes) = start_wheels(1);
     let poller = Poller::new();
-    let mut first = watcher.sleep_with(|timeout| {
+    let mut first = driver.sleep_with(|timeout| {
         assert_eq!(timeout, None);
-        let first = poller.pending(timers.sleep(TICK * 10));
-        assert_eq!(wakes.get(), 1, "the watcher sleeps without a timeout");
+        let first = poller.poll_pending(timers.sleep(TICK * 10));
+        assert_eq!(wakes.get(), 1, "the driver sleeps without a timeout");
         first
     });
-    let mut later = watcher.sleep_with(|timeout| {
+    let mut later = driver.sleep_with(|timeout| {
         assert_eq!(timeout, Some(TICK * 10));
-        let later = poller.pending(timers.sleep(TICK * 10));
+        let later = poller.poll_pending(timers.sleep(TICK * 10));
         assert_eq!(wakes.get(), 1, "the deadline is not earlier");
         later
     });
-    watcher.sleep_with(|_| {
+    driver.sleep_with(|_| {
         later.reset_after(TICK * 20);
-        drop(poller.pending(timers.sleep(TICK * 30)));
+        drop(poller.poll_pending(timers.sleep(TICK * 30)));
         assert_eq!(wakes.get(), 1, "no deadline is earlier");
         first.reset_after(TICK * 5);
         assert_eq!(wakes.get(), 2);
     });
-    watcher.sleep_with(|timeout| assert_eq!(timeout, Some(TICK * 5)));
-    // The watcher is awake, so the reset calls no wake hook.
+    driver.sleep_with(|timeout| assert_eq!(timeout, Some(TICK * 5)));
+    // The driver is awake, so the reset calls no wake hook.
     first.reset_after(TICK);
     assert_eq!(wakes.get(), 2);
-    watcher.sleep_with(|timeout| assert_eq!(timeout, Some(TICK)));
+    driver.sleep_with(|timeout| assert_eq!(timeout, Some(TICK)));
 }
 
 #[test]
-fn unelapsed_timeouts_wake_the_watcher_once_per_duration() {
-    let (clock, timers, mut watcher, wakes) = start_wheels(1);
+fn unelapsed_timeouts_wake_the_driver_once_per_duration() {
+    let (clock, timers, mut driver, wakes) = start_wheels(1);
     let poller = Poller::new();
     for round in 1..=3 {
         for _ in 0..1_000 {
             // Each turn finds the wheel empty, because the sleep was dropped.
-            watcher.turn();
-            watcher.sleep_with(|_| drop(poller.pending(timers.sleep(TICK * 1_000))));
+            driver.turn();
+            driver.sleep_with(|_| drop(poller.poll_pending(timers.sleep(TICK * 1_000))));
             clock.advance(TICK);
         }
         assert_eq!(wakes.get(), round);
@@ -123,12 +123,12 @@ fn a_failed_wake_hook_is_retried_at_the_next_add() {
     let config = |_| {
         let calls = calls.clone();
         let fails_once = move || assert!(calls.increment() > 1, "as planned");
-        Config::new().clock(&clock).on_wake(fails_once)
+        Config::new().clock(&clock).wake_hook(fails_once)
     };
-    let (timers, mut watcher) = Timers::per_worker_with(1, config).expect("valid");
+    let (timers, mut driver) = Timers::per_worker_with(1, config).expect("valid");
     let poller = Poller::new();
-    watcher.sleep_with(|_| {
-        let _sleeps = [(); 3].map(|()| poller.pending(timers.sleep(TICK)));
+    driver.sleep_with(|_| {
+        let _sleeps = [(); 3].map(|()| poller.poll_pending(timers.sleep(TICK)));
         assert_eq!(calls.get(), 2);
     });
 }
@@ -136,30 +136,30 @@ fn a_failed_wake_hook_is_retried_at_the_next_add() {
 /// A timer that a waker adds fires in a later turn.
 #[test]
 fn a_waker_may_use_its_wheel() {
-    let (clock, timers, mut watcher, _) = start_wheels(1);
+    let (clock, timers, mut driver, _) = start_wheels(1);
     let poller = Arc::new(Poller::new());
     let (mut sleep, kept) =
-        (timers.sleep(TICK), Mutex::new(Some(poller.pending(timers.sleep(HOUR)))));
+        (timers.sleep(TICK), Mutex::new(Some(poller.poll_pending(timers.sleep(HOUR)))));
     let (added, polls) = (Log::new(), Arc::clone(&poller));
     let adds = added.clone();
     let uses_the_wheel = waker(move || {
         drop(kept.lock().unwrap().take());
         assert_eq!(polls.clones(), 0, "the wheel was claimed while the waker ran");
-        adds.write(polls.pending(timers.sleep(TICK)));
+        adds.write(polls.poll_pending(timers.sleep(TICK)));
     });
     assert!(poll_with(&uses_the_wheel, &mut sleep).is_pending());
-    advance_and_turn(&clock, &mut watcher, 1);
+    advance_and_turn(&clock, &mut driver, 1);
     assert_eq!(poller.woken(), 0, "the added timer is not due");
-    advance_and_turn(&clock, &mut watcher, 1);
+    advance_and_turn(&clock, &mut driver, 1);
     assert_eq!((poller.woken(), added.take().len()), (1, 1));
 }
 
 #[test]
 fn the_drop_of_a_waker_may_use_its_wheel() {
-    let (_clock, timers, _watcher, _) = start_wheels(1);
+    let (_clock, timers, _driver, _) = start_wheels(1);
     let poller = Poller::new();
     let (mut sleep, other) =
-        (timers.sleep(HOUR), Mutex::new(Some(poller.pending(timers.sleep(HOUR)))));
+        (timers.sleep(HOUR), Mutex::new(Some(poller.poll_pending(timers.sleep(HOUR)))));
     let dropped = OnDrop(move || {
         drop(other.lock().unwrap().take());
         assert_eq!(poller.clones(), 0, "the wheel was claimed while the waker was dropped");
@@ -175,7 +175,7 @@ fn the_drop_of_a_waker_may_use_its_wheel() {
 fn the_drop_of_a_waker_may_end_another_wheel() {
     on_a_thread(|| {
         local_timer().register_driver();
-        let (_clock, timers, _watcher, _) = start_wheels(1);
+        let (_clock, timers, _driver, _) = start_wheels(1);
         let poller = Poller::new();
         let (mut drained, mut ended) =
             (sleep(HOUR), Timers::new(&[local_timer().shard_ref()]).sleep(HOUR));
@@ -190,7 +190,7 @@ fn the_drop_of_a_waker_may_end_another_wheel() {
 
 #[test]
 fn panics_of_wakers_are_contained() {
-    let (clock, timers, mut watcher, _) = start_wheels(1);
+    let (clock, timers, mut driver, _) = start_wheels(1);
     let poller = Poller::new();
     let bad = |delay| {
         let mut sleep = timers.sleep(delay);
@@ -203,11 +203,11 @@ fn panics_of_wakers_are_contained() {
         sleep
     };
     let (_fires, dropped) = (bad(TICK), bad(HOUR));
-    let good = [(); 40].map(|()| poller.pending(timers.sleep(TICK)));
+    let good = [(); 40].map(|()| poller.poll_pending(timers.sleep(TICK)));
     drop(dropped);
-    advance_and_turn(&clock, &mut watcher, 1);
+    advance_and_turn(&clock, &mut driver, 1);
     assert_eq!(poller.woken(), good.len());
-    assert_eq!(published_counts(&timers, &mut watcher)[0].panicked, 2);
+    assert_eq!(published_counts(&timers, &mut driver)[0].panicked, 2);
 }
 
 /// The wheel of the `Timers` reports the panic, not a wheel of the thread that polls.
@@ -225,7 +225,7 @@ fn a_panicking_drop_of_a_refused_waker_is_reported_by_its_wheel() {
         let report = reports.callback();
         Config::new().limit(0).on_panic(move |_| report())
     };
-    let (timers, _watcher) = Timers::per_worker_with(1, config).expect("valid");
+    let (timers, _driver) = Timers::per_worker_with(1, config).expect("valid");
     let mut refused = timers.sleep(HOUR);
     let full = Poll::Ready(Err(AddErrorReason::Full));
     assert_eq!(refused.poll_elapsed(&mut Context::from_waker(&waker)), full);
@@ -234,19 +234,19 @@ fn a_panicking_drop_of_a_refused_waker_is_reported_by_its_wheel() {
 
 #[test]
 fn a_full_wheel_collects_cancelled_timers() {
-    let (timers, mut watcher) = wheel_with_limit_one();
+    let (timers, mut driver) = wheel_with_limit_one();
     let callback = timers.shards()[0].add(HOUR, || ());
-    watcher.turn();
+    driver.turn();
     assert!(callback.cancel().is_cancelled());
-    drop(Poller::new().pending(timers.sleep(HOUR)));
+    drop(Poller::new().poll_pending(timers.sleep(HOUR)));
 }
 
-/// A sleep counts against the limit at once, before the watcher turns.
+/// A sleep counts against the limit at once, before the driver turns.
 #[test]
 fn a_limit_applies_to_sleeps_and_remote_callbacks_together() {
-    let (timers, _watcher) = wheel_with_limit_one();
+    let (timers, _driver) = wheel_with_limit_one();
     let poller = Poller::new();
-    let sleep = poller.pending(timers.sleep(HOUR));
+    let sleep = poller.poll_pending(timers.sleep(HOUR));
     let mut refused = timers.timeout(HOUR, future::pending::<()>());
     let full = TimeoutError::NoTimer(AddErrorReason::Full);
     assert_eq!(poller.poll(&mut refused), Poll::Ready(Err(full)));
@@ -259,24 +259,24 @@ fn a_limit_applies_to_sleeps_and_remote_callbacks_together() {
 
 #[test]
 fn remote_and_admitted_timers_fire_in_tick_order() {
-    let (clock, timers, mut watcher, _) = start_wheels(1);
+    let (clock, timers, mut driver, _) = start_wheels(1);
     let log = Log::new();
     let mut add = |ticks: u32, is_admitted: bool| {
         timers.shards()[0].add(TICK * ticks, log.writer(ticks));
         if is_admitted {
-            watcher.turn();
+            driver.turn();
         }
     };
     add(3, true);
     add(1, true);
     add(2, false);
-    advance_and_turn(&clock, &mut watcher, 3);
+    advance_and_turn(&clock, &mut driver, 3);
     assert_eq!(log.take(), [1, 2, 3]);
 }
 
 #[test]
 fn a_timer_ends_after_its_callback() {
-    let (clock, timers, mut watcher, _) = start_wheels(1);
+    let (clock, timers, mut driver, _) = start_wheels(1);
     let handles = Arc::new(OnceLock::<[TimerHandle; 2]>::new());
     let seen = Log::new();
     let added = [0, 1].map(|own| {
@@ -286,8 +286,8 @@ fn a_timer_ends_after_its_callback() {
         })
     });
     handles.set(added).unwrap();
-    watcher.turn();
-    advance_and_turn(&clock, &mut watcher, 1);
+    driver.turn();
+    advance_and_turn(&clock, &mut driver, 1);
     let (first, last) = match seen.take()[..] {
         [(0, first), (1, last)] => (first, last),
         [(1, [other, own]), (0, [last, first])] => ([own, other], [first, last]),
@@ -300,24 +300,24 @@ fn a_timer_ends_after_its_callback() {
 
 #[test]
 fn a_periodic_callback_runs_until_it_is_cancelled() {
-    let (clock, timers, mut watcher, _) = start_wheels(1);
+    let (clock, timers, mut driver, _) = start_wheels(1);
     let (runs, dropped) = (Counter::default(), Counter::default());
     let beat = timers.shards()[0].add_periodic(TICK * 2, counting_callback(&runs, &dropped));
-    watcher.turn();
+    driver.turn();
     for tick in 1..=10 {
-        advance_and_turn(&clock, &mut watcher, 1);
+        advance_and_turn(&clock, &mut driver, 1);
         assert_eq!((runs.get(), dropped.get()), (tick / 2, 0));
     }
     assert!(beat.cancel().is_cancelled());
-    advance_and_turn(&clock, &mut watcher, 2);
+    advance_and_turn(&clock, &mut driver, 2);
     assert_eq!((runs.get(), dropped.get()), (5, 1));
-    let counts = published_counts(&timers, &mut watcher)[0];
+    let counts = published_counts(&timers, &mut driver)[0];
     assert_eq!((counts.live, counts.panicked), (0, 0));
 }
 
 #[test]
 fn a_periodic_callback_may_cancel_itself_and_panic() {
-    let (clock, timers, mut watcher, _) = start_wheels(1);
+    let (clock, timers, mut driver, _) = start_wheels(1);
     let (beat, dropped) = (Arc::new(OnceLock::<TimerHandle>::new()), Counter::default());
     let (own, dropped_with) = (Arc::clone(&beat), dropped.on_drop());
     let added = timers.shards()[0].add_periodic(TICK, move || {
@@ -326,64 +326,64 @@ fn a_periodic_callback_may_cancel_itself_and_panic() {
         panic!("as planned");
     });
     beat.set(added).unwrap();
-    watcher.turn();
-    advance_and_turn(&clock, &mut watcher, 3);
-    let counts = published_counts(&timers, &mut watcher)[0];
+    driver.turn();
+    advance_and_turn(&clock, &mut driver, 3);
+    let counts = published_counts(&timers, &mut driver)[0];
     assert_eq!((dropped.get(), counts.live, counts.panicked), (1, 0, 1));
 }
 
 #[test]
 fn a_wheel_without_turns_is_reported_as_overdue() {
     const LATE: Duration = Duration::from_secs(2);
-    let (clock, timers, mut watcher, _) = start_wheels(1);
+    let (clock, timers, mut driver, _) = start_wheels(1);
     let poller = Poller::new();
     let seen = || timers.shards()[0].metrics();
-    let _first = poller.pending(timers.sleep(TICK));
+    let _first = poller.poll_pending(timers.sleep(TICK));
     clock.advance(TICK + LATE);
     assert_eq!((seen().overdue, seen().counts.live), (LATE, 1));
-    let _next = poller.pending(timers.sleep(TICK));
+    let _next = poller.poll_pending(timers.sleep(TICK));
     assert!(seen().overdue >= LATE);
-    watcher.turn();
-    watcher.sleep_with(|_| ());
+    driver.turn();
+    driver.sleep_with(|_| ());
     assert_eq!((seen().overdue, poller.woken()), (Duration::ZERO, 1));
 }
 
-// ---- the end of the watcher
+// ---- the end of the driver
 
 #[test]
-fn dropping_the_watcher_drops_callbacks_without_running_them() {
-    let (_clock, timers, mut watcher, _) = start_wheels(1);
+fn dropping_the_driver_drops_callbacks_without_running_them() {
+    let (_clock, timers, mut driver, _) = start_wheels(1);
     let (runs, dropped) = (Counter::default(), Counter::default());
     for is_admitted in [true, false] {
         timers.shards()[0].add(TICK, counting_callback(&runs, &dropped));
         timers.shards()[0].add_periodic(TICK, counting_callback(&runs, &dropped));
         if is_admitted {
-            watcher.turn();
+            driver.turn();
         }
     }
-    drop(watcher);
+    drop(driver);
     assert_eq!((runs.get(), dropped.get()), (0, 4));
     assert_eq!(timers.shards()[0].metrics().counts.panicked, 0);
 }
 
 #[test]
-fn panics_of_destructors_at_the_end_of_the_watcher_are_contained() {
-    let (_clock, timers, watcher, _) = start_wheels(1);
+fn panics_of_destructors_at_the_end_of_the_driver_are_contained() {
+    let (_clock, timers, driver, _) = start_wheels(1);
     let dropped = Counter::default();
     for _ in 0..3 {
         let captured = (dropped.on_drop(), OnDrop(|| panic!("as planned")));
         timers.shards()[0].add(TICK, move || drop(captured));
     }
-    drop(watcher);
+    drop(driver);
     assert_eq!((dropped.get(), timers.shards()[0].metrics().counts.panicked), (3, 3));
 }
 
 #[test]
-fn dropping_the_watcher_wakes_futures_with_an_error() {
-    let (_clock, timers, watcher, _) = start_wheels(2);
+fn dropping_the_driver_wakes_futures_with_an_error() {
+    let (_clock, timers, driver, _) = start_wheels(2);
     let poller = Poller::new();
-    let mut sleep = poller.pending(timers.sleep(HOUR));
-    drop(watcher);
+    let mut sleep = poller.poll_pending(timers.sleep(HOUR));
+    drop(driver);
     assert_eq!(poller.woken(), 1);
     assert_eq!(sleep.poll_elapsed(&mut poller.context()), SHUT_DOWN);
     assert_eq!(timers.sleep(HOUR).poll_elapsed(&mut poller.context()), SHUT_DOWN);
@@ -391,11 +391,11 @@ fn dropping_the_watcher_wakes_futures_with_an_error() {
 }
 
 #[test]
-fn the_watcher_runs_until_the_last_future_is_dropped() {
-    let (timers, watcher) = Timers::per_worker_with(2, |_| Config::new()).expect("valid");
+fn the_driver_runs_until_the_last_future_is_dropped() {
+    let (timers, driver) = Timers::per_worker_with(2, |_| Config::new()).expect("valid");
     let poller = Poller::new();
-    let sleep = poller.pending(timers.sleep(HOUR));
-    let running = thread::spawn(move || watcher.run());
+    let sleep = poller.poll_pending(timers.sleep(HOUR));
+    let running = thread::spawn(move || driver.run());
     drop(timers);
     thread::sleep(Duration::from_millis(5));
     assert!(!running.is_finished());
@@ -405,7 +405,7 @@ fn the_watcher_runs_until_the_last_future_is_dropped() {
 
 #[test]
 fn there_is_at_least_one_wheel() {
-    let (timers, _watcher) = Timers::per_worker_with(0, |_| Config::new()).expect("valid");
+    let (timers, _driver) = Timers::per_worker_with(0, |_| Config::new()).expect("valid");
     assert_eq!(timers.shards().len(), 1);
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct PassResult {
     pub(crate) behind: bool,
 }
 
-pub(crate) trait Timers {
+pub(crate) trait TimerSet {
     fn max_bytes_per_timer(&self) -> i64 {
         96 + ORIGIN_BYTES
     }
@@ -53,7 +53,7 @@ pub(crate) trait Timers {
     fn live(&self) -> usize;
 }
 
-pub(crate) type MakeTimers<'a> = &'a dyn Fn() -> Box<dyn Timers>;
+pub(crate) type MakeTimers<'a> = &'a dyn Fn() -> Box<dyn TimerSet>;
 
 pub(crate) fn for_each_kind(test: impl Fn(MakeTimers<'_>) + Sync) {
     test(&|| Box::<WheelTimers>::default());
@@ -75,7 +75,7 @@ struct WheelTimers {
     latest: u64,
 }
 
-impl Timers for WheelTimers {
+impl TimerSet for WheelTimers {
     fn max_bytes_per_timer(&self) -> i64 {
         64
     }
@@ -124,7 +124,7 @@ impl ShardTimers {
     }
 }
 
-impl Timers for ShardTimers {
+impl TimerSet for ShardTimers {
     fn add(&mut self, ticks: u32) -> Handle {
         Handle::Timer(self.shard.add(TICK * ticks, PAYLOAD))
     }
@@ -163,7 +163,7 @@ impl Timers for ShardTimers {
 
 struct ThreadTimers(ManualClock);
 
-impl Timers for ThreadTimers {
+impl TimerSet for ThreadTimers {
     fn add(&mut self, ticks: u32) -> Handle {
         let captured = PAYLOAD;
         Handle::Timer(local_timer().add(TICK * ticks, move || _ = black_box(captured)))

@@ -75,7 +75,7 @@ impl<S: Default + 'static> Lockstep<S> {
 impl<S: Default + 'static> Core<S> {
     fn start(config: Config) -> (Self, ShardRef) {
         let (jobs, received): (_, Receiver<Job<S>>) = channel();
-        let (shard, thread) = owner(config, move || {
+        let (shard, thread) = spawn_owner(config, move || {
             let mut state = S::default();
             for job in received {
                 job(&mut state);
@@ -95,7 +95,7 @@ impl<S> Drop for Lockstep<S> {
 }
 
 /// Starts a thread that sends its shard to the caller and then calls `run`.
-pub(crate) fn owner<R: Send + 'static>(
+pub(crate) fn spawn_owner<R: Send + 'static>(
     config: Config,
     run: impl FnOnce() -> R + Send + 'static,
 ) -> (ShardRef, JoinHandle<R>) {

@@ -18,7 +18,7 @@ pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
 pub(crate) const TOO_LONG: Duration = Duration::from_secs(20);
 
 /// Returns `base`, or a hundredth of it under Miri, times `COREWHEEL_TEST_SCALE` if that is set.
-pub(crate) fn operations(base: u64) -> u64 {
+pub(crate) fn scaled(base: u64) -> u64 {
     let scale = std::env::var("COREWHEEL_TEST_SCALE").ok();
     let base = if cfg!(miri) { base.div_ceil(100) } else { base };
     base * scale.map_or(1, |scale| scale.parse().expect("COREWHEEL_TEST_SCALE is a number"))
@@ -36,7 +36,7 @@ pub(crate) fn seeded(
 }
 
 /// Serializes the tests of a process that hold the returned guard.
-pub(crate) fn alone() -> MutexGuard<'static, ()> {
+pub(crate) fn run_alone() -> MutexGuard<'static, ()> {
     static LOCK: Mutex<()> = Mutex::new(());
     LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -47,10 +47,13 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 
 /// Runs `test` on a new thread with a wheel in virtual time, and propagates its panic.
 pub(crate) fn in_virtual_time<R: Send>(test: impl FnOnce(&ManualClock) -> R + Send) -> R {
-    configured(Config::new(), test)
+    on_configured_thread(Config::new(), test)
 }
 
-pub(crate) fn configured<R: Send>(config: Config, run: impl FnOnce(&ManualClock) -> R + Send) -> R {
+pub(crate) fn on_configured_thread<R: Send>(
+    config: Config,
+    run: impl FnOnce(&ManualClock) -> R + Send,
+) -> R {
     let clock = ManualClock::new();
     let config = config.clock(&clock);
     on_a_thread(|| {

@@ -17,9 +17,9 @@ use crate::common::TICK;
 
 /// An operation that completes at a check if its flag is set.
 pub(crate) struct Op {
-    pub(crate) seen: Arc<OpRecord>,
+    pub(crate) record: Arc<OpRecord>,
     /// Called by `try_complete`, after it has read the flag.
-    during: Box<dyn FnMut()>,
+    in_try_complete: Box<dyn FnMut()>,
     after: Box<dyn FnMut()>,
 }
 
@@ -34,17 +34,20 @@ pub(crate) struct OpRecord {
 
 impl DelayedOperation for Op {
     fn try_complete(&mut self) -> bool {
-        self.seen.checks.fetch_add(1, Ordering::Relaxed);
-        assert!(!self.seen.is_inside.swap(true, Ordering::Relaxed), "nested calls of try_complete");
-        let is_met = self.seen.is_set();
-        let during = catch_unwind(AssertUnwindSafe(&mut self.during));
-        self.seen.is_inside.store(false, Ordering::Relaxed);
+        self.record.checks.fetch_add(1, Ordering::Relaxed);
+        assert!(
+            !self.record.is_inside.swap(true, Ordering::Relaxed),
+            "nested calls of try_complete"
+        );
+        let is_met = self.record.is_set();
+        let during = catch_unwind(AssertUnwindSafe(&mut self.in_try_complete));
+        self.record.is_inside.store(false, Ordering::Relaxed);
         during.map_or_else(|panic| resume_unwind(panic), |()| is_met)
     }
 
     fn on_complete(mut self, how: Completion) {
-        assert!(!self.seen.is_inside.load(Ordering::Relaxed), "completed inside try_complete");
-        self.seen.ended.lock().expect("sound").push(how);
+        assert!(!self.record.is_inside.load(Ordering::Relaxed), "completed inside try_complete");
+        self.record.ended.lock().expect("sound").push(how);
         (self.after)();
     }
 }
@@ -60,10 +63,14 @@ impl OpRecord {
 
     pub(crate) fn op_with(
         self: &Arc<Self>,
-        during: impl FnMut() + 'static,
+        in_try_complete: impl FnMut() + 'static,
         after: impl FnMut() + 'static,
     ) -> Op {
-        Op { seen: Arc::clone(self), during: Box::new(during), after: Box::new(after) }
+        Op {
+            record: Arc::clone(self),
+            in_try_complete: Box::new(in_try_complete),
+            after: Box::new(after),
+        }
     }
 
     pub(crate) fn set(&self) {

@@ -41,7 +41,7 @@ impl Poller {
     }
 
     /// Polls a future, asserts that it is pending, and returns it.
-    pub(crate) fn pending<F: Future + Unpin>(&self, mut future: F) -> F {
+    pub(crate) fn poll_pending<F: Future + Unpin>(&self, mut future: F) -> F {
         assert!(self.poll(&mut future).is_pending());
         future
     }

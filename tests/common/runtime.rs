@@ -30,7 +30,7 @@ pub(crate) fn on_a_thread<R: Send + 'static>(test: impl FnOnce() -> R + Send + '
 }
 
 /// `spawn` is called in the runtime, and spawns a task there.
-pub(crate) fn drives_the_wheel(run: impl Run, spawn: fn(Task<'static>)) {
+pub(crate) fn assert_drives_the_wheel(run: impl Run, spawn: fn(Task<'static>)) {
     for test in [fires_in_order_and_never_early, fires_more_than_a_turn_takes] {
         let run = run.clone();
         on_a_thread(move || run(Box::pin(test())));

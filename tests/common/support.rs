@@ -25,14 +25,14 @@ pub(crate) use crate::{common::*, lockstep::*, operation::*, polling::*};
 pub(crate) const WAKE_AT_QUEUED_MESSAGES: usize = 1_024;
 
 /// Leaks a value on purpose. The stored address hides the leak from a leak sanitizer.
-pub(crate) fn forget<T>(value: T) {
+pub(crate) fn leak_hidden<T>(value: T) {
     static FORGOTTEN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
     let address = Box::into_raw(Box::new(value)).expose_provenance();
     FORGOTTEN.lock().expect("no push panics").push(address);
 }
 
 /// Runs `test` in virtual time. Asserts that the counts add up and no callback has panicked.
-pub(crate) fn on_a_core<R: Send>(test: impl FnOnce(&ManualClock) -> R + Send) -> R {
+pub(crate) fn in_checked_virtual_time<R: Send>(test: impl FnOnce(&ManualClock) -> R + Send) -> R {
     in_virtual_time(|clock| with_valid_counts(|| test(clock)))
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn with_counted_wakes<R: Send>(
     let wakes = Counter::default();
     let test =
         |clock: &ManualClock| with_valid_counts(|| test(clock, &wakes, &local_timer().shard_ref()));
-    configured(Config::new().on_wake(wakes.callback()), test)
+    on_configured_thread(Config::new().wake_hook(wakes.callback()), test)
 }
 
 /// Runs `test` on a new thread; fails if it hangs.
@@ -72,7 +72,7 @@ pub(crate) fn start_repeating<S: FnMut()>(
 ) -> (ShardRef, impl FnOnce()) {
     let over = Arc::new(AtomicBool::new(false));
     let until = Arc::clone(&over);
-    let (shard, thread) = owner(config, move || {
+    let (shard, thread) = spawn_owner(config, move || {
         let mut step = prepare();
         while !until.load(Ordering::Relaxed) {
             step();

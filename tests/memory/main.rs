@@ -23,8 +23,8 @@ mod timers;
 use std::hint::black_box;
 
 use common::{
-    HOUR, TICK, alone, cancel_all, cancel_all_remotely, in_virtual_time, must_not_run, on_a_thread,
-    operations,
+    HOUR, TICK, cancel_all, cancel_all_remotely, in_virtual_time, must_not_run, on_a_thread,
+    run_alone, scaled,
 };
 use corewheel::{ManualClock, ShardRef, TimerHandle, Turn, local_timer};
 use counting::{allocated_bytes, allocator_calls};
@@ -32,7 +32,7 @@ use kinds::{for_each_kind, for_each_shard};
 
 /// Runs a test in virtual time and alone, because the tests count the memory of all threads.
 fn alone_in_virtual_time(test: impl FnOnce(&ManualClock) + Send) {
-    let _alone = alone();
+    let _alone = run_alone();
     free_garbage();
     in_virtual_time(test);
 }

@@ -164,7 +164,7 @@ fn one_waiting_operation_does_not_keep_a_burst_allocated() {
 fn a_core_frees_the_ended_watches_of_other_cores() {
     alone_in_virtual_time(|_| {
         let cores = Lockstep::<Option<Purgatory<u64, Op>>>::start(2);
-        let group = PurgatoryGroup::by(|_: &u64| 1);
+        let group = PurgatoryGroup::partitioned_by(|_: &u64| 1);
         for core in 0..2 {
             let (group, shards) = (group.clone(), cores.shards.clone());
             cores.on(core, move |own| *own = Some(group.join(core, &shards)));

@@ -8,9 +8,9 @@ use std::{
 use corewheel::{AddErrorReason, Cancel, ManualClock, local_timer};
 
 use crate::{
-    HOUR, TICK, allocate_spare_pages, allocated_bytes, allocator_calls, alone,
-    alone_in_virtual_time, cancel_all, ended_wheel, free_garbage, on_a_thread, operations,
-    small_callback, to_i64, turn_after,
+    HOUR, TICK, allocate_spare_pages, allocated_bytes, allocator_calls, alone_in_virtual_time,
+    cancel_all, ended_wheel, free_garbage, on_a_thread, run_alone, scaled, small_callback, to_i64,
+    turn_after,
 };
 
 // ---- bursts
@@ -124,10 +124,10 @@ fn bursts_reuse_the_free_nodes_among_surviving_timers() {
 
 #[test]
 fn adding_to_an_ended_wheel_takes_no_memory() {
-    let _alone = alone();
+    let _alone = run_alone();
     let (shard, handles) = ended_wheel(10);
     let before = allocated_bytes();
-    for _ in 0..operations(20_000) {
+    for _ in 0..scaled(20_000) {
         let error = shard.try_add(TICK, small_callback()).expect_err("the wheel has ended");
         assert_eq!(error.reason(), AddErrorReason::ShutDown);
         error.into_inner()();
@@ -138,9 +138,9 @@ fn adding_to_an_ended_wheel_takes_no_memory() {
 
 #[test]
 fn adds_that_race_with_the_end_of_a_wheel_leak_no_memory() {
-    let _alone = alone();
+    let _alone = run_alone();
     let before = allocated_bytes();
-    for _ in 0..operations(200) {
+    for _ in 0..scaled(200) {
         let (sender, receiver) = mpsc::channel();
         let owner = thread::spawn(move || {
             sender.send(local_timer().shard_ref()).expect("the test waits");
@@ -157,7 +157,7 @@ fn adds_that_race_with_the_end_of_a_wheel_leak_no_memory() {
 fn a_shard_ref_of_an_ended_wheel_keeps_nodes_but_no_callbacks() {
     // Nearly three pages of nodes.
     const TIMERS: usize = 12_000;
-    let _alone = alone();
+    let _alone = run_alone();
     let captured = Arc::new(());
     let before = allocated_bytes();
     let shard = on_a_thread(|| {

@@ -9,15 +9,15 @@ use std::{
 };
 
 use corewheel::{
-    Cancel, Config, ManualClock, OwnedTimer, TimerHandle,
+    Cancel, Config, ManualClock, ReusableTimer, TimerHandle,
     future::{Timers, interval, sleep, timeout},
     local_timer,
     purgatory::{Purgatory, PurgatoryGroup},
 };
 
 use crate::{
-    TICK, allocator_calls, alone, alone_in_virtual_time, cancel_all, common::turn_after,
-    for_each_kind, lockstep::Lockstep, must_not_run, operation::NeverCompletes, polling::Poller,
+    TICK, allocator_calls, alone_in_virtual_time, cancel_all, common::turn_after, for_each_kind,
+    lockstep::Lockstep, must_not_run, operation::NeverCompletes, polling::Poller, run_alone,
     small_callback,
 };
 
@@ -74,9 +74,9 @@ fn delay(round: u32, at_most: u32) -> Duration {
 }
 
 #[test]
-fn rearming_an_owned_timer_allocates_nothing() {
+fn rearming_an_reusable_timer_allocates_nothing() {
     with_live_timers(|clock| {
-        let timer = OwnedTimer::new(|_| ());
+        let timer = ReusableTimer::new(|_| ());
         assert_steady("arming, moving, firing and cancelling", |round| {
             timer.arm(delay(round, 3));
             timer.arm(TICK);
@@ -167,7 +167,7 @@ fn operations_of_the_owner_allocate_nothing() {
 #[test]
 fn equal_batches_allocate_nothing() {
     const BATCH: u32 = 5_000;
-    let _alone = alone();
+    let _alone = run_alone();
     for_each_kind(|make| {
         let mut timers = make();
         for live in 0..6 {
@@ -310,14 +310,14 @@ fn sleeps_on_another_threads_wheel_allocate_nothing() {
 fn sleeps_on_worker_wheels_allocate_nothing() {
     with_live_timers(|clock| {
         let config = |_| Config::new().clock(clock);
-        let (timers, mut watcher) = Timers::per_worker_with(1, config).expect("valid");
+        let (timers, mut driver) = Timers::per_worker_with(1, config).expect("valid");
         let poller = Poller::new();
         assert_steady("sleeps on worker wheels", |round| {
             let [mut fires, mut goes] = [20, 2_000].map(|most| timers.sleep(delay(round, most)));
             assert!(poller.poll(&mut fires).is_pending() && poller.poll(&mut goes).is_pending());
             drop(goes);
             clock.advance(TICK * 20);
-            watcher.turn();
+            driver.turn();
             assert!(poller.poll(&mut fires).is_ready());
         });
     });
@@ -326,9 +326,9 @@ fn sleeps_on_worker_wheels_allocate_nothing() {
 /// Two cores of a group notify each other, and reuse the batches that they have read.
 #[test]
 fn events_for_another_core_allocate_nothing() {
-    let _alone = alone();
+    let _alone = run_alone();
     let cores: Lockstep<Option<Purgatory<usize, NeverCompletes>>> = Lockstep::start(2);
-    let group = PurgatoryGroup::by(|&key: &usize| key);
+    let group = PurgatoryGroup::partitioned_by(|&key: &usize| key);
     for core in 0..2 {
         let (group, shards) = (group.clone(), cores.shards.clone());
         cores.on(core, move |own| *own = Some(group.join(core, &shards)));

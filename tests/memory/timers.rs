@@ -3,14 +3,14 @@
 use corewheel::{TimerHandle, Wheel, local_timer};
 
 use crate::{
-    HOUR, allocate_spare_pages, allocated_bytes, alone, alone_in_virtual_time, cancel_all,
+    HOUR, allocate_spare_pages, allocated_bytes, alone_in_virtual_time, cancel_all,
     cancel_all_remotely, for_each_kind, for_each_shard,
-    kinds::{Handle, MakeTimers, Timers},
-    on_a_thread, small_callback, to_i64,
+    kinds::{Handle, MakeTimers, TimerSet},
+    on_a_thread, run_alone, small_callback, to_i64,
 };
 
 /// Asserts bounds on the bytes that live timers take, and on the bytes left after `cancel_all`.
-fn fill_and_empty(make: MakeTimers<'_>, cancel_all: fn(&mut dyn Timers, &[Handle])) {
+fn fill_and_empty(make: MakeTimers<'_>, cancel_all: fn(&mut dyn TimerSet, &[Handle])) {
     // A million takes seconds without optimization.
     let sizes: &[usize] = if cfg!(debug_assertions) { &[100_000] } else { &[100_000, 1_000_000] };
     for &count in sizes {
@@ -38,7 +38,7 @@ fn fill_and_empty(make: MakeTimers<'_>, cancel_all: fn(&mut dyn Timers, &[Handle
 
 #[test]
 fn timers_take_few_bytes_and_free_them_when_cancelled() {
-    let _alone = alone();
+    let _alone = run_alone();
     for_each_kind(|make| {
         fill_and_empty(make, |timers, handles| {
             assert!(handles.iter().all(|&handle| timers.cancel(handle)));
@@ -58,7 +58,7 @@ fn slot_bytes<T>(make: impl FnOnce() -> T) -> i64 {
 /// The documentation of `Wheel` states these sizes.
 #[test]
 fn slots_take_the_documented_bytes() {
-    let _alone = alone();
+    let _alone = run_alone();
     let default = slot_bytes(Wheel::<()>::new);
     let narrow = slot_bytes(|| Wheel::<(), 6, 11>::starting_at(0));
     assert!((1_150_000..1_250_000).contains(&default), "{default} bytes");
@@ -67,7 +67,7 @@ fn slots_take_the_documented_bytes() {
 
 #[test]
 fn timers_free_their_bytes_when_cancelled_remotely() {
-    let _alone = alone();
+    let _alone = run_alone();
     for_each_shard(|make| {
         fill_and_empty(make, |timers, handles| {
             let cancelled: Vec<_> = handles.iter().map(|handle| handle.timer()).collect();
@@ -81,7 +81,7 @@ fn timers_free_their_bytes_when_cancelled_remotely() {
 #[test]
 fn growth_during_churn_fills_existing_pages() {
     const GROWN: usize = 2_000;
-    let _alone = alone();
+    let _alone = run_alone();
     for_each_kind(|make| {
         let mut timers = make();
         let empty = allocated_bytes();

@@ -14,7 +14,7 @@ use corewheel::{Key, Wheel};
 pub(crate) type Choose<'a> = dyn FnMut(u64) -> u64 + 'a;
 
 /// A wheel and its model: a sorted set of deadlines.
-pub(crate) struct Pair<const LEVEL_BITS: u32, const LEVELS: usize> {
+pub(crate) struct ModelledWheel<const LEVEL_BITS: u32, const LEVELS: usize> {
     pub(crate) wheel: Wheel<usize, LEVEL_BITS, LEVELS>,
     now: u64,
     deadlines: BTreeSet<(u64, usize)>,
@@ -33,7 +33,7 @@ struct Live {
     was_reset: bool,
 }
 
-impl<const LEVEL_BITS: u32, const LEVELS: usize> Pair<LEVEL_BITS, LEVELS> {
+impl<const LEVEL_BITS: u32, const LEVELS: usize> ModelledWheel<LEVEL_BITS, LEVELS> {
     pub(crate) fn starting_at(now: u64) -> Self {
         Self {
             wheel: Wheel::starting_at(now),
@@ -101,18 +101,18 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Pair<LEVEL_BITS, LEVELS> {
     /// Returns a deadline: near, at any distance, just elapsed, or next to the start of a slot.
     fn any_deadline(&self, choose: &mut Choose<'_>) -> u64 {
         match choose(12) {
-            0 => magnitude(choose),
+            0 => log_uniform(choose),
             1 => self.now.wrapping_sub(choose(3)),
             2..5 => self.now.saturating_add(choose(4)),
             5..7 => self.any_boundary(choose),
-            _ => self.now.saturating_add(magnitude(choose)),
+            _ => self.now.saturating_add(log_uniform(choose)),
         }
     }
 
     /// Returns the start of a later slot of some level, or the tick before or after it.
     fn any_boundary(&self, choose: &mut Choose<'_>) -> u64 {
         let bits = u64::from(LEVEL_BITS) * choose((LEVELS as u64).min(64 / u64::from(LEVEL_BITS)));
-        let ahead = 1 + magnitude(choose) % (4 << LEVEL_BITS);
+        let ahead = 1 + log_uniform(choose) % (4 << LEVEL_BITS);
         let start = (self.now >> bits).saturating_add(ahead).saturating_mul(1 << bits);
         start.saturating_add(choose(3)).saturating_sub(1)
     }
@@ -131,7 +131,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Pair<LEVEL_BITS, LEVELS> {
         let deadline = self.any_deadline(choose);
         // If the slack is as long as the delay, many entries share a tick.
         let delay = deadline.saturating_sub(self.now);
-        let slack = if choose(2) == 0 { delay } else { magnitude(choose) };
+        let slack = if choose(2) == 0 { delay } else { log_uniform(choose) };
         let key = self.wheel.insert_with_slack(deadline, slack, self.live_index.len());
         // The wheel chooses the tick within the slack that is a multiple of the largest power of
         // two.
@@ -190,7 +190,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Pair<LEVEL_BITS, LEVELS> {
     /// of touched entries or after `limit` entries.
     fn advance(&mut self, choose: &mut Choose<'_>) {
         let to = match choose(20) {
-            0 => self.now.saturating_add(magnitude(choose)),
+            0 => self.now.saturating_add(log_uniform(choose)),
             1 => self.now.wrapping_sub(choose(2)),
             2..6 => self.wheel.next_deadline().unwrap_or(self.now),
             _ => self.now.saturating_add(choose(6)),
@@ -271,18 +271,18 @@ fn index_below(choose: &mut Choose<'_>, bound: usize) -> usize {
 }
 
 /// Returns a random number whose length in bits is nearly uniform.
-pub(crate) fn magnitude(choose: &mut Choose<'_>) -> u64 {
+pub(crate) fn log_uniform(choose: &mut Choose<'_>) -> u64 {
     choose(u64::MAX) >> choose(64)
 }
 
 /// Returns a start time, often just before a power of two or `u64::MAX`.
-pub(crate) fn start_times(choose: &mut Choose<'_>) -> u64 {
+pub(crate) fn any_start_time(choose: &mut Choose<'_>) -> u64 {
     match choose(6) {
         0 => 0,
         1 => u64::MAX - choose(2000),
         2 => (1 << choose(64)) - 1,
         3 => (1_u64 << choose(64)).saturating_sub(choose(100)),
-        _ => magnitude(choose),
+        _ => log_uniform(choose),
     }
 }
 
@@ -297,7 +297,7 @@ pub(crate) fn agrees_with_the_model<const LEVEL_BITS: u32, const LEVELS: usize>(
     seeded(0..(operation_count / per_wheel).max(1), |random| {
         let mut checks = random.fork();
         let choose: &mut Choose<'_> = &mut |bound| random.u64(..bound);
-        let mut pair = Pair::<LEVEL_BITS, LEVELS>::starting_at(start_times(choose));
+        let mut pair = ModelledWheel::<LEVEL_BITS, LEVELS>::starting_at(any_start_time(choose));
         for _ in 0..per_wheel.min(operation_count) {
             pair.any_operation(choose, live_max);
             pair.check(&mut checks);

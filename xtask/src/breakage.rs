@@ -43,13 +43,13 @@ struct Mutant {
     broken: String,
     is_planted: bool,
     /// The stage and the test that should notice the mutant; `None` if unknown.
-    by: Option<String>,
+    noticed_by: Option<String>,
 }
 
 impl Mutant {
     fn new(name: String, file: &str, text: &str, place: Range<usize>, with: &str) -> Self {
         let broken = [&text[..place.start], with, &text[place.end..]].concat();
-        Self { name, file: file.to_owned(), broken, is_planted: false, by: None }
+        Self { name, file: file.to_owned(), broken, is_planted: false, noticed_by: None }
     }
 }
 
@@ -63,18 +63,18 @@ pub(crate) fn run(options: &[&str]) -> Result<bool> {
     };
     let (mut mutants, survivors) = (mutants()?, survivors()?);
     mutants.retain(|mutant| mutant.name.contains(only) || mutant.file.contains(only));
-    let cached = fs::read_to_string(cache()?).unwrap_or_default();
+    let cached = fs::read_to_string(cache_path()?).unwrap_or_default();
     let cached: HashMap<_, _> = cached.lines().filter_map(|line| line.split_once('\t')).collect();
     for mutant in &mut mutants {
         let last = cached.get(&mutant.name[..]).map(|by| (*by).to_owned());
-        mutant.by = mutant.by.take().or(last);
+        mutant.noticed_by = mutant.noticed_by.take().or(last);
     }
     break_each(&mutants, |mutant| survivors.contains(&mutant.name))
 }
 
 fn break_each(mutants: &[Mutant], is_survivor: impl Fn(&Mutant) -> bool) -> Result<bool> {
     let mut stages = Stages { copy: copy()?, sound_durations: HashMap::new() };
-    let mut cache = File::options().create(true).append(true).open(cache()?)?;
+    let mut cache = File::options().create(true).append(true).open(cache_path()?)?;
     // Runs these tests before any mutant is planted, so that the sound library is built once.
     for test in mutants.iter().filter_map(Test::expected) {
         stages.ensure_sound_passes(&test)?;
@@ -97,7 +97,7 @@ fn break_each(mutants: &[Mutant], is_survivor: impl Fn(&Mutant) -> bool) -> Resu
             (Some(_), true) => complaints.push(format!("{} is in {SURVIVORS}", mutant.name)),
             _ => (),
         }
-        if let (Some(by), Some(expected), true) = (&noticed, &mutant.by, mutant.is_planted)
+        if let (Some(by), Some(expected), true) = (&noticed, &mutant.noticed_by, mutant.is_planted)
             && by != expected
         {
             println!("    {FAULTS} names another test: {expected}");
@@ -186,7 +186,7 @@ fn read(file: &str) -> Result<String> {
 
 /// Returns the path of the cache. A line has a mutant, a tab, and the stage and test that noticed
 /// it.
-fn cache() -> Result<PathBuf> {
+fn cache_path() -> Result<PathBuf> {
     Ok(directory()?.join("noticed.txt"))
 }
 
@@ -213,8 +213,8 @@ mod tests {
         let mutants = mutants().unwrap_or_else(|error| panic!("{error}"));
         let unknown: Vec<_> = mutants
             .iter()
-            .filter(|mutant| mutant.by.is_some() && Test::expected(mutant).is_none())
-            .map(|mutant| format!("{}: {:?}", mutant.name, mutant.by))
+            .filter(|mutant| mutant.noticed_by.is_some() && Test::expected(mutant).is_none())
+            .map(|mutant| format!("{}: {:?}", mutant.name, mutant.noticed_by))
             .collect();
         assert!(unknown.is_empty(), "{FAULTS} names unknown tests:\n{}", unknown.join("\n"));
     }

@@ -44,7 +44,8 @@ pub(crate) fn supervise(
         if start.elapsed() > limit || should_stop() {
             // Lists the descendants: they share the process group of xtask, so that an interrupt at
             // the terminal reaches them too. The kill fails if a process has ended already.
-            let _ = output(&format!("kill -KILL {}", tree(&child.id().to_string()).join(" ")));
+            let _ =
+                output(&format!("kill -KILL {}", process_tree(&child.id().to_string()).join(" ")));
             child.wait()?;
             return Ok(None);
         }
@@ -67,13 +68,13 @@ pub(crate) fn supervise_log(
     Ok((status, text()?))
 }
 
-fn tree(process: &str) -> Vec<String> {
+fn process_tree(process: &str) -> Vec<String> {
     let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     // Each number is followed by a space.
     let children: String =
         threads.flat_map(|thread| fs::read_to_string(thread.path().join("children"))).collect();
     let mut tree = vec![process.to_owned()];
-    tree.extend(children.split_whitespace().flat_map(self::tree));
+    tree.extend(children.split_whitespace().flat_map(process_tree));
     tree
 }
 

@@ -64,7 +64,7 @@ pub(super) fn plant(fault: &Record<'_>, file: &str, text: &str) -> Result<Mutant
     let with = fault.all("with").join("\n");
     let mut mutant = Mutant::new(name.to_owned(), file, text, place, &with);
     mutant.is_planted = true;
-    mutant.by = fault.all("by").first().map(|by| (*by).to_owned());
+    mutant.noticed_by = fault.all("by").first().map(|by| (*by).to_owned());
     Ok(mutant)
 }
 

@@ -47,7 +47,7 @@ impl Test {
     }
 
     pub(super) fn expected(mutant: &Mutant) -> Option<Self> {
-        let (stage, name) = mutant.by.as_ref()?.split_once(": ")?;
+        let (stage, name) = mutant.noticed_by.as_ref()?.split_once(": ")?;
         let stage = stages().find(|lane| lane.name == stage)?;
         let declaration = format!("fn {}(", name.rsplit("::").next()?);
         if name.contains("tests::") {

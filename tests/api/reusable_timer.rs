@@ -1,33 +1,33 @@
-//! `OwnedTimer`: keeps its callback and can be armed again.
+//! `ReusableTimer`: keeps its callback and can be armed again.
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
 use corewheel::{
-    AddErrorReason, Cancel, Config, DrainedTimer, OwnedTimer, TimerEnd, TimerStatus, When,
+    AddErrorReason, Cancel, Config, DrainedTimer, ReusableTimer, TimerEnd, TimerStatus, When,
     local_timer,
 };
 
 use crate::support::{
-    Log, OnDrop, TICK, after_wheel_ends, cancel_remotely, configured, in_virtual_time, on_a_core,
-    on_a_thread, turn_after,
+    Log, OnDrop, TICK, after_wheel_ends, cancel_remotely, in_checked_virtual_time, in_virtual_time,
+    on_a_thread, on_configured_thread, turn_after,
 };
 
 thread_local! {
     static HOOK_TURNS: Cell<bool> = const { Cell::new(false) };
-    static ARMED_BY_HOOK: Cell<Option<Rc<OwnedTimer>>> = const { Cell::new(None) };
+    static ARMED_BY_HOOK: Cell<Option<Rc<ReusableTimer>>> = const { Cell::new(None) };
 }
 
-fn counting_timer() -> (OwnedTimer, Rc<Cell<u32>>) {
+fn counting_timer() -> (ReusableTimer, Rc<Cell<u32>>) {
     let runs = Rc::new(Cell::new(0));
     let counts = Rc::clone(&runs);
-    (OwnedTimer::new(move |_| counts.set(counts.get() + 1)), runs)
+    (ReusableTimer::new(move |_| counts.set(counts.get() + 1)), runs)
 }
 
 #[test]
-fn an_owned_timer_can_be_rearmed_and_reports_its_end() {
-    on_a_core(|clock| {
+fn a_reusable_timer_can_be_rearmed_and_reports_its_end() {
+    in_checked_virtual_time(|clock| {
         let (timer, runs) = counting_timer();
-        assert_eq!(format!("{timer:?}"), "OwnedTimer { status: Ended, .. }");
+        assert_eq!(format!("{timer:?}"), "ReusableTimer { status: Ended, .. }");
         assert_eq!((timer.last_end(), timer.handle(), timer.cancel()), (None, None, Cancel::Ended));
         for run in 1..=3 {
             assert!(!timer.is_pending() && !timer.arm(TICK * 5));
@@ -44,7 +44,7 @@ fn an_owned_timer_can_be_rearmed_and_reports_its_end() {
 
 #[test]
 fn arming_a_pending_timer_moves_it() {
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         let (timer, runs) = counting_timer();
         assert!(!timer.arm(TICK * 5));
         let handle = timer.handle();
@@ -63,10 +63,10 @@ fn arming_a_pending_timer_moves_it() {
 
 #[test]
 fn the_callback_may_arm_and_cancel_its_timer() {
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         let log = Log::new();
         let (writes, mut runs) = (log.clone(), 0);
-        let timer = OwnedTimer::new(move |timer| {
+        let timer = ReusableTimer::new(move |timer| {
             runs += 1;
             writes.write((timer.status(), timer.last_end(), timer.cancel()));
             if runs < 3 {
@@ -83,7 +83,7 @@ fn the_callback_may_arm_and_cancel_its_timer() {
 
 #[test]
 fn a_drop_cancels_the_timer_even_inside_its_callback() {
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         let (timer, runs) = counting_timer();
         timer.arm(TICK);
         drop(timer);
@@ -91,10 +91,10 @@ fn a_drop_cancels_the_timer_even_inside_its_callback() {
 
         // Neither arming survives the drop in the callback.
         let owner = Rc::new(Cell::new(None));
-        let (owned, counts) = (Rc::downgrade(&owner), Rc::clone(&runs));
-        let timer = OwnedTimer::new(move |timer| {
+        let (weak_owner, counts) = (Rc::downgrade(&owner), Rc::clone(&runs));
+        let timer = ReusableTimer::new(move |timer| {
             timer.arm(TICK);
-            drop(owned.upgrade().expect("the test owns the timer").take());
+            drop(weak_owner.upgrade().expect("the test owns the timer").take());
             timer.arm(TICK);
             counts.set(counts.get() + 1);
         });
@@ -110,7 +110,7 @@ fn a_callback_that_panics_is_kept() {
     in_virtual_time(|clock| {
         let runs = Rc::new(Cell::new(0));
         let counts = Rc::clone(&runs);
-        let timer = OwnedTimer::new(move |timer| {
+        let timer = ReusableTimer::new(move |timer| {
             counts.set(counts.get() + 1);
             timer.arm(TICK * 3);
             assert!(counts.get() > 1, "as planned in the first run");
@@ -125,7 +125,7 @@ fn a_callback_that_panics_is_kept() {
 
 #[test]
 fn deadline_and_time_left_are_none_unless_pending() {
-    on_a_core(|clock| {
+    in_checked_virtual_time(|clock| {
         let (timer, _) = counting_timer();
         let times = || (timer.deadline(), timer.time_left());
         assert_eq!(times(), (None, None));
@@ -143,7 +143,7 @@ fn deadline_and_time_left_are_none_unless_pending() {
 
 #[test]
 fn a_dropped_timer_does_not_run_after_a_drain() {
-    on_a_core(|_| {
+    in_checked_virtual_time(|_| {
         let (timer, runs) = counting_timer();
         let (kept, kept_runs) = counting_timer();
         timer.arm(TICK);
@@ -157,8 +157,8 @@ fn a_dropped_timer_does_not_run_after_a_drain() {
 }
 
 #[test]
-fn another_thread_may_cancel_or_reset_an_owned_timer() {
-    on_a_core(|clock| {
+fn another_thread_may_cancel_or_reset_an_reusable_timer() {
+    in_checked_virtual_time(|clock| {
         let (timer, runs) = counting_timer();
         timer.arm(TICK * 5);
         let handle = timer.handle().expect("armed");
@@ -176,7 +176,7 @@ fn another_thread_may_cancel_or_reset_an_owned_timer() {
 
 #[test]
 fn a_refused_arming_keeps_the_callback() {
-    configured(Config::new().limit(1), |clock| {
+    on_configured_thread(Config::new().limit(1), |clock| {
         let (timer, runs) = counting_timer();
         let other = local_timer().add(TICK, || ());
         assert_eq!(timer.try_arm(TICK), Err(AddErrorReason::Full));
@@ -199,7 +199,7 @@ fn a_refused_arming_keeps_the_callback() {
 /// To make room, an arming drops callbacks that other threads have cancelled.
 #[test]
 fn a_destructor_may_arm_the_timer_inside_its_arming() {
-    configured(Config::new().limit(2), |clock| {
+    on_configured_thread(Config::new().limit(2), |clock| {
         let (timer, runs) = counting_timer();
         let timer = Rc::new(timer);
         let arms = Rc::clone(&timer);
@@ -216,16 +216,16 @@ fn a_destructor_may_arm_the_timer_inside_its_arming() {
     });
 }
 
-fn cancel_and_check(timer: &OwnedTimer) {
+fn cancel_and_check(timer: &ReusableTimer) {
     assert_eq!(timer.last_end(), None);
     assert_eq!(timer.cancel(), Cancel::Cancelled);
     assert_eq!(timer.last_end(), Some(TimerEnd::Cancelled));
 }
 
 #[test]
-fn the_last_end_is_that_of_the_arming_that_stays() {
+fn last_end_belongs_to_the_remaining_arming() {
     // The inner arming fires first.
-    configured(Config::new().limit(1), |clock| {
+    on_configured_thread(Config::new().limit(1), |clock| {
         let (timer, runs) = counting_timer();
         let timer = Rc::new(timer);
         let (arms, clock) = (Rc::clone(&timer), clock.clone());
@@ -245,7 +245,7 @@ fn the_last_end_is_that_of_the_arming_that_stays() {
             local_timer().turn();
         }
     };
-    configured(Config::new().on_wake(hook), |_| {
+    on_configured_thread(Config::new().wake_hook(hook), |_| {
         let (timer, runs) = counting_timer();
         let timer = Rc::new(timer);
         local_timer().turn();
@@ -260,7 +260,7 @@ fn the_last_end_is_that_of_the_arming_that_stays() {
 /// The inner arming takes the only room, so the outer arming resets the timer.
 #[test]
 fn an_arming_inside_may_take_the_last_room() {
-    configured(Config::new().limit(1), |clock| {
+    on_configured_thread(Config::new().limit(1), |clock| {
         let (timer, runs) = counting_timer();
         let timer = Rc::new(timer);
         let arms = Rc::clone(&timer);
@@ -280,8 +280,8 @@ fn an_arming_inside_may_take_the_last_room() {
 fn a_turn_inside_an_arming_may_fire_the_timer() {
     let hook = || _ = HOOK_TURNS.get().then(|| local_timer().turn());
     for arms_again in [false, true] {
-        configured(Config::new().on_wake(hook), |_| {
-            let timer = OwnedTimer::new(move |timer| {
+        on_configured_thread(Config::new().wake_hook(hook), |_| {
+            let timer = ReusableTimer::new(move |timer| {
                 if arms_again {
                     timer.arm(TICK);
                 }
