@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use corewheel::{Clock, Config, Shard};
 use corewheel_bench::peers::{CorewheelLocal, CorewheelWheel, RealTime};
-use corewheel_bench::timers::Timers;
+use corewheel_bench::timers::TimerSet;
 use corewheel_bench::workloads::operations::{Churn, Delay, Reset};
 use corewheel_bench::workloads::{OPERATIONS_PER_TICK, in_thread};
 use criterion::{BenchmarkId, Criterion};
@@ -27,7 +27,7 @@ fn main() {
 }
 
 /// Measures operations and the ticks between them, because operations may defer work to a turn.
-fn operations<T: Timers, const RESET: bool>(
+fn operations<T: TimerSet, const RESET: bool>(
     name: &str,
     live: usize,
     filled: impl FnOnce() -> Churn<T, RESET> + Send,

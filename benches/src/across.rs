@@ -20,7 +20,7 @@ pub use self::channel::Channel;
 pub use self::corewheel::{Local, LocalShard};
 pub use self::floor::FloorOwner;
 pub use self::locked::{Lock, Locked, ParkingLot, Shareable, Std};
-pub use self::tokio::{SharedRuntime, TokioDrop};
+pub use self::tokio::{SharedRuntime, TokioSleepOwner};
 
 /// The maximum number of timers handed over and not yet collected.
 pub const IN_FLIGHT: usize = 4096;
@@ -69,7 +69,7 @@ pub trait Remote: Send {
     fn cancel(&mut self, handle: Self::Handle) -> bool;
 
     /// Sends the boxes of cancelled timers back to the owner, for peers that reuse them.
-    fn send(&mut self) {}
+    fn return_boxes(&mut self) {}
 }
 
 pub trait Requests: Remote {
@@ -118,7 +118,7 @@ pub fn counted_runs() -> u64 {
 type Task = Box<dyn FnOnce() + Send>;
 
 /// Opens a channel in each direction and returns each side's sender and receiver.
-pub(crate) fn both_ways<S, R>(open: impl Fn() -> (S, R)) -> [(S, R); 2] {
+pub(crate) fn channel_pair<S, R>(open: impl Fn() -> (S, R)) -> [(S, R); 2] {
     let [(to_first, first_receiver), (to_second, second_receiver)] = [(); 2].map(|()| open());
     [(to_second, first_receiver), (to_first, second_receiver)]
 }

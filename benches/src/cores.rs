@@ -67,16 +67,16 @@ pub(crate) struct PaddedAtomic(pub(crate) AtomicU64);
 
 /// One of two threads that work alternately. A *leg* is the work of one thread between two
 /// hand-overs.
-pub(crate) struct Runner<'a> {
+pub(crate) struct RelayThread<'a> {
     /// The number of finished legs.
     baton: &'a AtomicU64,
     next_leg: u64,
 }
 
-/// The value of the baton after a runner has panicked.
+/// The value of the baton after a relay thread has panicked.
 const PANICKED: u64 = u64::MAX;
 
-impl<'a> Runner<'a> {
+impl<'a> RelayThread<'a> {
     pub(crate) fn pair(baton: &'a PaddedAtomic) -> [Self; 2] {
         [0, 1].map(|next_leg| Self { baton: &baton.0, next_leg })
     }
@@ -84,21 +84,21 @@ impl<'a> Runner<'a> {
     /// Waits for the previous leg, if any, and runs `leg`.
     pub(crate) fn run<R>(&mut self, leg: impl FnOnce() -> R) -> R {
         spin_until(|| {
-            // Acquire: sees the other runner's leg; pairs with the Release below.
+            // Acquire: sees the other thread's leg; pairs with the Release below.
             let legs = self.baton.load(Ordering::Acquire);
-            assert!(legs != PANICKED, "the other runner panics");
+            assert!(legs != PANICKED, "the other thread panics");
             legs == self.next_leg
         });
         let result = leg();
-        // Release: publishes the leg to the other runner.
+        // Release: publishes the leg to the other thread.
         self.baton.store(self.next_leg + 1, Ordering::Release);
         self.next_leg += 2;
         result
     }
 }
 
-/// After a panic of one runner, the other runner's next `run` panics too.
-impl Drop for Runner<'_> {
+/// After a panic of one thread, the other thread's next `run` panics too.
+impl Drop for RelayThread<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
             self.baton.store(PANICKED, Ordering::Release);
@@ -107,9 +107,9 @@ impl Drop for Runner<'_> {
 }
 
 /// Measures the round trip of a cache line to the second core, in nanoseconds.
-pub fn line_nanos() -> f64 {
+pub fn cache_line_nanos() -> f64 {
     let line = PaddedAtomic::default();
-    let [mut first, mut second] = Runner::pair(&line);
+    let [mut first, mut second] = RelayThread::pair(&line);
     let mut time = |_| {
         let started = Instant::now();
         (0..TRIPS).for_each(|_| first.run(|| ()));

@@ -7,8 +7,8 @@
 //!
 //! * Every run is a new process. In each round the peers run one after another, so that slow
 //!   changes of the machine's load affect all of them.
-//! * Most loads are generic over [`Timers`](timers::Timers) and compiled for each peer, with the
-//!   same random delays and payloads of 24 bytes.
+//! * Most loads are generic over [`TimerSet`](timers::TimerSet) and compiled for each peer, with
+//!   the same random delays and payloads of 24 bytes.
 //! * Where single operations are measured, a peer is filled and warmed up before the timing. A
 //!   timer that fires is added again, so the number of live timers is constant.
 //! * The settings of a workload share a process; each has its own thread and a new peer.

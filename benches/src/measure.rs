@@ -57,14 +57,14 @@ pub struct Timing {
 
 pub async fn ns_per_operation(load: &mut impl Load, operations: u64, durations: Durations) -> f64 {
     warm_up(load, operations, durations).await;
-    batches(load, u64::MAX, durations.timed).await.ns_per_operation()
+    run_batches(load, u64::MAX, durations.timed).await.ns_per_operation()
 }
 
 pub async fn warm_up(load: &mut impl Load, operations: u64, durations: Durations) {
-    batches(load, operations, durations.warm_up_max).await;
+    run_batches(load, operations, durations.warm_up_max).await;
 }
 
-pub async fn batches<L: Load>(load: &mut L, operations: u64, time: Duration) -> Timing {
+pub async fn run_batches<L: Load>(load: &mut L, operations: u64, time: Duration) -> Timing {
     let started = Instant::now();
     let mut timing = Timing { operations: 0, elapsed: Duration::ZERO };
     while timing.operations < operations && timing.elapsed < time {
@@ -83,7 +83,7 @@ impl Timing {
     }
 }
 
-pub fn run<R>(load: impl Future<Output = R>) -> R {
+pub fn poll_ready<R>(load: impl Future<Output = R>) -> R {
     match pin!(load).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => result,
         Poll::Pending => unreachable!("the load yields, so it must run in a task"),
@@ -105,11 +105,11 @@ pub fn median_of<R>(rounds: &[R], value: impl Fn(&R) -> f64) -> f64 {
 }
 
 pub fn cpu_nanos() -> f64 {
-    read(ClockId::ProcessCPUTime).as_nanos() as f64
+    read_clock(ClockId::ProcessCPUTime).as_nanos() as f64
 }
 
 /// Reads a clock. CPU time excludes other load on the machine, but reading it is a system call.
-pub fn read(clock: ClockId) -> Duration {
+pub fn read_clock(clock: ClockId) -> Duration {
     let time = clock_gettime(clock);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

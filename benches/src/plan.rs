@@ -227,7 +227,7 @@ impl Peer {
 
     /// Returns true if this peer is another timer that can replace corewheel: it takes any delay,
     /// fires at the exact tick, and recognizes stale handles.
-    pub fn is_complete(self) -> bool {
+    pub fn can_replace_corewheel(self) -> bool {
         !self.is_corewheel()
             && !matches!(
                 self,

@@ -20,11 +20,11 @@ const LINE_MAX: usize = 118;
 
 pub struct Section {
     workload: Workload,
-    figures: Vec<Figure>,
+    figures: Vec<Measured>,
 }
 
 /// One quantity of a peer, with its values in all rounds.
-struct Figure {
+struct Measured {
     peer: Peer,
     /// The sample of the first round.
     sample: Sample,
@@ -32,7 +32,7 @@ struct Figure {
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
-struct Spread {
+struct Summary {
     median: f64,
     min: f64,
     max: f64,
@@ -46,12 +46,12 @@ impl Section {
     pub fn add(&mut self, peer: Peer, samples: Vec<Sample>) {
         for sample in samples {
             let key = (peer, sample.title(), sample.n);
-            let known = |it: &&mut Figure| (it.peer, it.sample.title(), it.sample.n) == key;
+            let known = |it: &&mut Measured| (it.peer, it.sample.title(), it.sample.n) == key;
             if let Some(figure) = self.figures.iter_mut().find(known) {
                 figure.values.push(sample.value);
             } else {
                 let values = vec![sample.value];
-                self.figures.push(Figure { peer, sample, values });
+                self.figures.push(Measured { peer, sample, values });
             }
         }
     }
@@ -65,13 +65,13 @@ impl Section {
             n: usize,
             unit: &'a str,
             #[serde(flatten)]
-            spread: Spread,
+            summary: Summary,
         }
-        let line = |figure: &Figure| {
-            let Figure { peer, sample, .. } = figure;
-            let (workload, spread) = (sample.title(), figure.spread());
+        let line = |figure: &Measured| {
+            let Measured { peer, sample, .. } = figure;
+            let (workload, summary) = (sample.title(), figure.summary());
             let (peer, n, unit) = (peer.name(), sample.n, &sample.unit);
-            let line = Line { peer, workload, n, unit, spread };
+            let line = Line { peer, workload, n, unit, summary };
             serde_json::to_string(&line).expect("plain figures") + "\n"
         };
         self.figures.iter().map(line).collect()
@@ -108,7 +108,7 @@ impl Section {
         let columns = if has_settings { Columns::Settings } else { Columns::Sizes };
         let metrics = distinct(self.figures.iter().map(|figure| &figure.sample.workload));
         let chart = |metric: &String| {
-            let of_metric = |figure: &&Figure| figure.sample.workload == *metric;
+            let of_metric = |figure: &&Measured| figure.sample.workload == *metric;
             Chart::new(metric, columns, &self.figures.iter().filter(of_metric).collect::<Vec<_>>())
         };
         metrics.into_iter().map(chart).collect()
@@ -130,13 +130,13 @@ struct Chart<'a> {
     n: usize,
     unit: &'a str,
     heads: Vec<String>,
-    rows: Vec<(Peer, Vec<Option<&'a Figure>>)>,
+    rows: Vec<(Peer, Vec<Option<&'a Measured>>)>,
 }
 
 impl<'a> Chart<'a> {
-    fn new(name: &str, columns: Columns, figures: &[&'a Figure]) -> Self {
+    fn new(name: &str, columns: Columns, figures: &[&'a Measured]) -> Self {
         let prefix = format!("{name}-");
-        let head = |Figure { sample, .. }: &Figure| match columns {
+        let head = |Measured { sample, .. }: &Measured| match columns {
             Columns::Metrics => {
                 let metric = sample.workload.strip_prefix(&prefix).unwrap_or(&sample.workload);
                 format!("{metric}, {}", sample.unit)
@@ -178,7 +178,7 @@ impl<'a> Chart<'a> {
         if self.unit != "ns" || self.columns == Columns::Metrics {
             return table;
         }
-        let median = |it: Option<&Figure>| Some(it?.spread().median);
+        let median = |it: Option<&Measured>| Some(it?.summary().median);
         for (peer, own) in self.rows.iter().filter(|(peer, _)| peer.is_corewheel()) {
             let floor = peer.floor(workload);
             if let Some((_, floor)) = self.rows.iter().find(|(other, _)| Some(*other) == floor) {
@@ -187,7 +187,7 @@ impl<'a> Chart<'a> {
                 add(&format!("{}, times its floor", peer.name()), ratios);
             }
             let ratio = |(column, &own)| {
-                let complete = self.rows.iter().filter(|(peer, _)| peer.is_complete());
+                let complete = self.rows.iter().filter(|(peer, _)| peer.can_replace_corewheel());
                 let others = complete.filter_map(|(it, row)| Some((median(row[column])?, it)));
                 let (best, other) = others.min_by(|a, b| a.0.total_cmp(&b.0))?;
                 Some(format!("{:.2} {}", best / median(own)?, other.name()))
@@ -201,11 +201,11 @@ impl<'a> Chart<'a> {
     }
 }
 
-impl Figure {
-    fn spread(&self) -> Spread {
+impl Measured {
+    fn summary(&self) -> Summary {
         let (values, first) = (self.values.iter().copied(), self.values[0]);
         let [min, max] = [f64::min, f64::max].map(|pick| values.clone().fold(first, pick));
-        Spread { median: median(self.values.clone()), min, max }
+        Summary { median: median(self.values.clone()), min, max }
     }
 
     fn has_curve(&self) -> bool {
@@ -213,7 +213,7 @@ impl Figure {
     }
 
     fn cell(&self, range: bool) -> String {
-        let Spread { median, min, max } = self.spread();
+        let Summary { median, min, max } = self.summary();
         let [median, min, max] = [median, min, max].map(rounded);
         if !range || min == max { median } else { format!("{median} ({min}-{max})") }
     }

@@ -9,7 +9,7 @@ use tokio::task::unconstrained;
 
 use crate::across::{
     Channel, FloorOwner, Local, LocalShard, Locked, Owner, ParkingLot, Requests, SharedRuntime,
-    Sleeping, Std, TokioDrop,
+    Sleeping, Std, TokioSleepOwner,
 };
 use crate::cores;
 use crate::measure::{self, Sample};
@@ -19,9 +19,9 @@ use crate::peers::{
 };
 use crate::plan::{Job, Peer, Workload as W};
 use crate::schemes::{
-    Countdown, Kafka, Linux, Module, Netty, OrderedList, RoundsWheel, SortedSlots,
+    Countdown, Kafka, Linux, Netty, OrderedList, RoundsWheel, SchemeTimers, SortedSlots,
 };
-use crate::timers::{InRealTime, Timers, Waking};
+use crate::timers::{InRealTime, ReportsDeadline, TimerSet};
 use crate::workloads::guarded::{self, on_two_cores, on_workers};
 use crate::workloads::{
     asked, contended, late, memory, operations, packets, pause, purgatory, scaling, scheme, slack,
@@ -51,29 +51,29 @@ const ASYNC: &[W] = &[W::Async, W::AsyncReady, W::AsyncLate];
 const SCHEME: &[&[W]] = &[&[W::Scheme]];
 const PURGATORY: &[&[W]] = &[&[W::Purgatory]];
 const ONE_CORE: &[&[W]] = &[OPERATIONS, BULK, FIRING, &[W::Idle]];
-const PAUSED: &[&[W]] = &[OPERATIONS, BULK, FIRING, &[W::Idle], PAUSES];
-const PAUSED_AND_SLEEPING: &[&[W]] =
+const ONE_CORE_AND_PAUSES: &[&[W]] = &[OPERATIONS, BULK, FIRING, &[W::Idle], PAUSES];
+const ONE_CORE_PAUSES_AND_SLEEPING: &[&[W]] =
     &[OPERATIONS, BULK, FIRING, &[W::Idle, W::Spread], PAUSES, SLEEPING];
 const COREWHEEL: &[&[W]] = &[&[W::Scaling, W::Idle], OPERATIONS, BULK, FIRING, PAUSES, SLEEPING];
 const TWO_CORES: &[&[W]] = &[XCANCEL, &[W::XcancelLock, W::Flood, W::Asked]];
 const TOKIO_THREADS: &[&[W]] = &[OPERATIONS, XCANCEL, ASYNC, &[W::Call, W::Late, W::Flood]];
 
 const RUNS: &[(Peer, &[&[W]], Run)] = &[
-    (Peer::CorewheelWheel, COREWHEEL, sleeping::<CorewheelWheel>),
-    (Peer::CorewheelShard, COREWHEEL, sleeping::<CorewheelShard>),
-    (Peer::CorewheelLocal, COREWHEEL, sleeping::<CorewheelLocal>),
-    (Peer::CorewheelShard, &[&[W::Spread]], sleeping::<CorewheelShard>),
-    (Peer::CorewheelLocal, &[&[W::Spread]], sleeping::<CorewheelLocal>),
+    (Peer::CorewheelWheel, COREWHEEL, one_core_and_sleeping::<CorewheelWheel>),
+    (Peer::CorewheelShard, COREWHEEL, one_core_and_sleeping::<CorewheelShard>),
+    (Peer::CorewheelLocal, COREWHEEL, one_core_and_sleeping::<CorewheelLocal>),
+    (Peer::CorewheelShard, &[&[W::Spread]], one_core_and_sleeping::<CorewheelShard>),
+    (Peer::CorewheelLocal, &[&[W::Spread]], one_core_and_sleeping::<CorewheelLocal>),
     (Peer::Floor, &[OPERATIONS, BULK], one_core::<Floor<false>>),
     (Peer::FloorCas, &[OPERATIONS, BULK], one_core::<Floor<true>>),
-    (Peer::Linked64, PAUSED_AND_SLEEPING, sleeping::<Linked64>),
-    (Peer::Linked64, &[&[W::Scaling]], sleeping::<Linked64>),
+    (Peer::Linked64, ONE_CORE_PAUSES_AND_SLEEPING, one_core_and_sleeping::<Linked64>),
+    (Peer::Linked64, &[&[W::Scaling]], one_core_and_sleeping::<Linked64>),
     (Peer::Single65536, &[OPERATIONS, BULK, FIRING], one_core::<Single65536>),
     (Peer::Heap4, ONE_CORE, one_core::<Heap4>),
-    (Peer::BinaryHeap, PAUSED, one_core::<LazyBinaryHeap>),
-    (Peer::BTree, PAUSED_AND_SLEEPING, sleeping::<BTree>),
+    (Peer::BinaryHeap, ONE_CORE_AND_PAUSES, one_core::<LazyBinaryHeap>),
+    (Peer::BTree, ONE_CORE_PAUSES_AND_SLEEPING, one_core_and_sleeping::<BTree>),
     (Peer::HierarchicalHashWheel, ONE_CORE, one_core::<HashWheel>),
-    (Peer::DelayQueue, PAUSED, one_core::<DelayQueuePeer>),
+    (Peer::DelayQueue, ONE_CORE_AND_PAUSES, one_core::<DelayQueuePeer>),
     (Peer::TokioSleep, ONE_CORE, one_core::<TokioSleep>),
     (Peer::TokioThreads, TOKIO_THREADS, tokio_threads),
     (Peer::TokioAlt, TOKIO_THREADS, tokio_threads),
@@ -108,7 +108,7 @@ const RUNS: &[(Peer, &[&[W]], Run)] = &[
     (Peer::CorewheelShard, &[&[W::XcancelLock]], contended::run::<LocalShard>),
     (Peer::Floor, &[XCANCEL], xcancel::<FloorOwner>),
     (Peer::TokioSleep, &[&[W::Asked]], asked::run::<SharedRuntime>),
-    (Peer::CorewheelLocal, &[&[W::Waking]], waking::run_twice),
+    (Peer::CorewheelLocal, &[&[W::Waking]], waking::run_add_and_closure),
     (Peer::TokioNotify, &[&[W::Waking]], |job| waking::run(job, waking::tokio_notify)),
     (Peer::EventFd, &[&[W::Waking]], |job| waking::run(job, waking::event_fd)),
     (Peer::Futex, &[&[W::Waking]], |job| waking::run(job, waking::futex)),
@@ -128,32 +128,32 @@ const RUNS: &[(Peer, &[&[W]], Run)] = &[
     (Peer::CorewheelSleep, &[&[W::Packets]], packets::corewheel_sleep),
     (Peer::TokioSleep, &[&[W::Packets]], packets::tokio_sleep),
     (Peer::MonoioSleep, &[&[W::Packets]], packets::monoio_sleep),
-    (Peer::Countdown, SCHEME, scheme::run::<Module<Countdown>>),
-    (Peer::OrderedList, SCHEME, scheme::run::<Module<OrderedList>>),
+    (Peer::Countdown, SCHEME, scheme::run::<SchemeTimers<Countdown>>),
+    (Peer::OrderedList, SCHEME, scheme::run::<SchemeTimers<OrderedList>>),
     (Peer::BTree, SCHEME, scheme::run::<BTree>),
     (Peer::Heap4, SCHEME, scheme::run::<Heap4>),
     (Peer::Single65536, SCHEME, scheme::run::<Single65536>),
-    (Peer::SortedSlots, SCHEME, scheme::run::<Module<SortedSlots>>),
-    (Peer::RoundsWheel, SCHEME, scheme::run::<Module<RoundsWheel>>),
+    (Peer::SortedSlots, SCHEME, scheme::run::<SchemeTimers<SortedSlots>>),
+    (Peer::RoundsWheel, SCHEME, scheme::run::<SchemeTimers<RoundsWheel>>),
     (Peer::Linked64, SCHEME, scheme::run::<Linked64>),
-    (Peer::Netty, SCHEME, scheme::run::<Module<Netty>>),
-    (Peer::Netty1ms, SCHEME, scheme::run::<Module<Netty<1>>>),
-    (Peer::Kafka, SCHEME, scheme::run::<Module<Kafka>>),
-    (Peer::Linux, SCHEME, scheme::run::<Module<Linux>>),
+    (Peer::Netty, SCHEME, scheme::run::<SchemeTimers<Netty>>),
+    (Peer::Netty1ms, SCHEME, scheme::run::<SchemeTimers<Netty<1>>>),
+    (Peer::Kafka, SCHEME, scheme::run::<SchemeTimers<Kafka>>),
+    (Peer::Linux, SCHEME, scheme::run::<SchemeTimers<Linux>>),
 ];
 
 /// Runs a workload whose timers are not shared by threads.
-fn one_core<T: Timers>(job: Job) -> Vec<Sample> {
+fn one_core<T: TimerSet>(job: Job) -> Vec<Sample> {
     match job.workload {
         W::Drain => operations::drain::<T>(job),
         W::Pause | W::PauseAllDue | W::PauseAfterReset | W::PauseAfterSleep => pause::run::<T>(job),
         W::Memory | W::MemoryChurn => memory::run::<T>(job),
         W::Scaling => scaling::run::<T>(job),
-        _ => measure::run(operations::run::<T>(job)),
+        _ => measure::poll_ready(operations::run::<T>(job)),
     }
 }
 
-fn sleeping<T: Waking>(job: Job) -> Vec<Sample> {
+fn one_core_and_sleeping<T: ReportsDeadline>(job: Job) -> Vec<Sample> {
     match job.workload {
         W::Within => slack::within::<T>(job),
         W::Spread => slack::spread::<T>(job),
@@ -162,7 +162,7 @@ fn sleeping<T: Waking>(job: Job) -> Vec<Sample> {
     }
 }
 
-fn in_task<T: Timers<Handle: Send> + Send + 'static>(job: Job) -> Vec<Sample> {
+fn in_task<T: TimerSet<Handle: Send> + Send + 'static>(job: Job) -> Vec<Sample> {
     // Unconstrained: otherwise tokio's budget would let only 128 polls between two yields register
     // a timer.
     let load = unconstrained(operations::run::<T>(job));
@@ -177,7 +177,7 @@ fn tokio_threads(job: Job) -> Vec<Sample> {
     match job.workload {
         W::Late => late_tokio(job),
         W::Xcancel | W::XcancelBoth => {
-            xcancel::run(job, |job| xcancel::in_tasks::<TokioDrop>(job, &runtime(job, 2)))
+            xcancel::run(job, |job| xcancel::in_tasks::<TokioSleepOwner>(job, &runtime(job, 2)))
         }
         W::Flood => late::flood(job, false, |load| late::flood_tokio(load, &runtime(job, 2))),
         W::Async | W::AsyncReady | W::AsyncLate => {

@@ -21,7 +21,7 @@ pub use store::Store;
 pub use varghese::{Countdown, OrderedList, RoundsWheel, SortedSlots};
 
 use crate::peers::Handle;
-use crate::timers::{Payload, Timers};
+use crate::timers::{Payload, TimerSet};
 
 pub trait Scheme {
     /// True if one call of [`tick`](Self::tick) serves all ticks that have passed.
@@ -29,7 +29,7 @@ pub trait Scheme {
 
     fn new(store: &mut Store) -> Self;
 
-    /// Inserts a timer, whose `due` is its deadline.
+    /// Inserts a timer, whose `due_or_rounds` is its deadline.
     fn start(&mut self, store: &mut Store, index: u32);
 
     /// Removes an outstanding timer; by default from its list.
@@ -40,12 +40,12 @@ pub trait Scheme {
     fn tick(&mut self, store: &mut Store, expire: &mut impl FnMut(Payload));
 }
 
-pub struct Module<S> {
+pub struct SchemeTimers<S> {
     store: Store,
     scheme: S,
 }
 
-impl<S: Scheme> Timers for Module<S> {
+impl<S: Scheme> TimerSet for SchemeTimers<S> {
     type Handle = Handle;
 
     fn new() -> Self {

@@ -17,7 +17,7 @@ pub fn not_due(payload: Payload) {
 
 /// A set of timers in which time is a tick number. Every `deadline` is later than the tick of the
 /// latest [`advance`](Self::advance).
-pub trait Timers: Sized {
+pub trait TimerSet: Sized {
     type Handle: Clone;
 
     /// True if a load must run in a task of the peer's runtime and yield between batches.
@@ -65,7 +65,7 @@ pub struct InRealTime<T> {
     now: u64,
 }
 
-impl<T: Timers> Timers for InRealTime<T> {
+impl<T: TimerSet> TimerSet for InRealTime<T> {
     type Handle = T::Handle;
 
     fn new() -> Self {
@@ -114,7 +114,7 @@ impl Window {
 }
 
 /// Timers that report their next deadline, so that a loop can sleep.
-pub trait Waking: Timers {
+pub trait ReportsDeadline: TimerSet {
     /// Returns the first tick at which the peer has work; `None` without timers.
     fn next_deadline(&self) -> Option<u64>;
 

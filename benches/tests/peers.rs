@@ -10,15 +10,15 @@ use corewheel_bench::peers::{
     LazyBinaryHeap, Linked64, Single65536, TokioSleep,
 };
 use corewheel_bench::schemes::{
-    Countdown, Kafka, Linux, Module, Netty, OrderedList, RoundsWheel, SortedSlots,
+    Countdown, Kafka, Linux, Netty, OrderedList, RoundsWheel, SchemeTimers, SortedSlots,
 };
-use corewheel_bench::timers::{Timers, Waking, Window, connection, payload};
+use corewheel_bench::timers::{ReportsDeadline, TimerSet, Window, connection, payload};
 use fastrand::Rng;
 
 const OPERATIONS: usize = 30_000;
 
 #[derive(Clone, Copy)]
-struct Traits {
+struct PeerProperties {
     range: u64,
     /// Returns the maximum lateness of a timer with the given interval, in ticks.
     lateness: fn(u64) -> u64,
@@ -26,7 +26,8 @@ struct Traits {
     survives_reuse: bool,
 }
 
-const EXACT: Traits = Traits { range: 200_000, lateness: |_| 0, survives_reuse: true };
+const EXACT: PeerProperties =
+    PeerProperties { range: 200_000, lateness: |_| 0, survives_reuse: true };
 
 struct Timer<H> {
     deadline: u64,
@@ -35,19 +36,19 @@ struct Timer<H> {
     handle: H,
 }
 
-struct Model<T: Timers> {
+struct Model<T: TimerSet> {
     timers: T,
     live: BTreeMap<usize, Timer<T::Handle>>,
     ended: Vec<T::Handle>,
     now: u64,
     next: usize,
     rng: Rng,
-    traits: Traits,
+    properties: PeerProperties,
     was_latest: bool,
 }
 
-impl<T: Timers> Model<T> {
-    fn new(traits: Traits) -> Self {
+impl<T: TimerSet> Model<T> {
+    fn new(properties: PeerProperties) -> Self {
         Self {
             timers: T::new(),
             live: BTreeMap::new(),
@@ -55,7 +56,7 @@ impl<T: Timers> Model<T> {
             now: 0,
             next: 0,
             rng: Rng::with_seed(7),
-            traits,
+            properties,
             was_latest: false,
         }
     }
@@ -73,19 +74,19 @@ impl<T: Timers> Model<T> {
         assert!(self.next > OPERATIONS / 4, "the model added too few timers");
         assert!(self.was_latest, "no timer was as late as documented");
         let last = self.live.values().map(|timer| timer.latest).max();
-        self.pass(last.map_or(0, |last| last - self.now));
+        self.advance_by(last.map_or(0, |last| last - self.now));
         assert!(self.live.is_empty(), "a timer has not fired");
     }
 
     /// Draws a deadline, mostly near, sometimes as far as the peer's range.
     fn deadline(&mut self) -> u64 {
-        let longest = self.traits.range;
+        let longest = self.properties.range;
         let reach = [10, 100, 5000, longest][self.rng.usize(..4)].min(longest);
         self.now + self.rng.u64(1..=reach)
     }
 
     fn latest(&self, deadline: u64) -> u64 {
-        deadline + (self.traits.lateness)(deadline - self.now)
+        deadline + (self.properties.lateness)(deadline - self.now)
     }
 
     fn add(&mut self) {
@@ -118,7 +119,7 @@ impl<T: Timers> Model<T> {
     }
 
     fn cancel_ended(&mut self) {
-        if !self.traits.survives_reuse || self.ended.is_empty() {
+        if !self.properties.survives_reuse || self.ended.is_empty() {
             return;
         }
         let mut handle = self.ended[self.rng.usize(..self.ended.len())].clone();
@@ -131,14 +132,14 @@ impl<T: Timers> Model<T> {
         match self.rng.u32(..40) {
             0 => {
                 let ticks = self.rng.u64(1..=3000);
-                self.pass(ticks);
+                self.advance_by(ticks);
             }
-            1..4 => (0..30).for_each(|_| self.pass(1)),
-            _ => (0..self.rng.u32(1..=3)).for_each(|_| self.pass(1)),
+            1..4 => (0..30).for_each(|_| self.advance_by(1)),
+            _ => (0..self.rng.u32(1..=3)).for_each(|_| self.advance_by(1)),
         }
     }
 
-    fn pass(&mut self, ticks: u64) {
+    fn advance_by(&mut self, ticks: u64) {
         let first = self.now + 1;
         self.now += ticks;
         let mut fired = BTreeSet::new();
@@ -155,8 +156,8 @@ impl<T: Timers> Model<T> {
 }
 
 /// Runs the model in a new thread, because some peers are thread-local.
-fn check<T: Timers>(traits: Traits) {
-    let checked = thread::scope(|scope| scope.spawn(|| Model::<T>::new(traits).run()).join());
+fn check<T: TimerSet>(properties: PeerProperties) {
+    let checked = thread::scope(|scope| scope.spawn(|| Model::<T>::new(properties).run()).join());
     assert!(checked.is_ok(), "{}", type_name::<T>());
 }
 
@@ -169,28 +170,28 @@ fn peers_match_the_model() {
     check::<Heap4>(EXACT);
     check::<LazyBinaryHeap>(EXACT);
     check::<Linked64>(EXACT);
-    check::<Single65536>(Traits { range: 65_535, ..EXACT });
+    check::<Single65536>(PeerProperties { range: 65_535, ..EXACT });
     check::<HashWheel>(EXACT);
-    check::<DelayQueuePeer>(Traits { survives_reuse: false, ..EXACT });
+    check::<DelayQueuePeer>(PeerProperties { survives_reuse: false, ..EXACT });
     check::<TokioSleep>(EXACT);
 }
 
 #[test]
 fn schemes_match_the_model() {
-    check::<Module<Countdown>>(EXACT);
-    check::<Module<OrderedList>>(EXACT);
-    check::<Module<SortedSlots>>(EXACT);
-    check::<Module<SortedSlots<4>>>(EXACT);
-    check::<Module<RoundsWheel>>(EXACT);
-    check::<Module<RoundsWheel<4>>>(EXACT);
-    check::<Module<Kafka>>(EXACT);
-    check::<Module<Kafka<2>>>(EXACT);
-    check::<Module<Kafka<3>>>(EXACT);
-    check::<Module<Netty>>(Traits { lateness: |_| 100, ..EXACT });
-    check::<Module<Netty<7>>>(Traits { lateness: |_| 7, ..EXACT });
-    check::<Module<Netty<1>>>(Traits { lateness: |_| 1, ..EXACT });
+    check::<SchemeTimers<Countdown>>(EXACT);
+    check::<SchemeTimers<OrderedList>>(EXACT);
+    check::<SchemeTimers<SortedSlots>>(EXACT);
+    check::<SchemeTimers<SortedSlots<4>>>(EXACT);
+    check::<SchemeTimers<RoundsWheel>>(EXACT);
+    check::<SchemeTimers<RoundsWheel<4>>>(EXACT);
+    check::<SchemeTimers<Kafka>>(EXACT);
+    check::<SchemeTimers<Kafka<2>>>(EXACT);
+    check::<SchemeTimers<Kafka<3>>>(EXACT);
+    check::<SchemeTimers<Netty>>(PeerProperties { lateness: |_| 100, ..EXACT });
+    check::<SchemeTimers<Netty<7>>>(PeerProperties { lateness: |_| 7, ..EXACT });
+    check::<SchemeTimers<Netty<1>>>(PeerProperties { lateness: |_| 1, ..EXACT });
     let lateness = |interval: u64| (interval * 8 / 63).max(1);
-    check::<Module<Linux>>(Traits { lateness, ..EXACT });
+    check::<SchemeTimers<Linux>>(PeerProperties { lateness, ..EXACT });
 }
 
 /// The slots of the levels are 1, 8, 64, 512 and 4,096 ticks wide.
@@ -199,7 +200,7 @@ fn linux_fires_at_the_slot_after_the_deadline() {
     for (deadline, fires) in
         [(1, 2), (63, 64), (64, 72), (505, 512), (4033, 4096), (32_257, 32_768), (32_768, 36_864)]
     {
-        let mut linux = Module::<Linux>::new();
+        let mut linux = SchemeTimers::<Linux>::new();
         linux.add(deadline, payload(0));
         linux.advance(fires - 1, |_| panic!("{deadline} fired too early"));
         let mut fired = false;
@@ -226,7 +227,7 @@ fn floors_reject_stale_handles() {
     check_floor::<true>();
 }
 
-fn fires_at_deadline<T: Timers>(bits: Range<u32>) {
+fn fires_at_deadline<T: TimerSet>(bits: Range<u32>) {
     for shift in bits {
         let mut wheel = T::new();
         let deadline = (1 << shift) + 1;
@@ -241,14 +242,14 @@ fn fires_at_deadline<T: Timers>(bits: Range<u32>) {
 #[test]
 fn timers_of_every_level_fire_at_their_deadlines() {
     fires_at_deadline::<Linked64>(0..63);
-    fires_at_deadline::<Module<Kafka>>(0..40);
+    fires_at_deadline::<SchemeTimers<Kafka>>(0..40);
 }
 
 const TIMERS: usize = 5000;
 const LONGEST: u64 = 200_000;
 
 /// Advances from deadline to deadline; returns the tick at which each timer fired.
-fn sleep_through(mut timers: impl Waking) -> Vec<u64> {
+fn sleep_through(mut timers: impl ReportsDeadline) -> Vec<u64> {
     let mut fired = vec![0; TIMERS];
     let mut now = 0;
     while let Some(next) = timers.next_deadline() {
@@ -261,7 +262,7 @@ fn sleep_through(mut timers: impl Waking) -> Vec<u64> {
     fired
 }
 
-fn keeps_windows<T: Waking>(window: fn(u64) -> Window) {
+fn keeps_windows<T: ReportsDeadline>(window: fn(u64) -> Window) {
     let (mut timers, mut rng) = (T::new(), Rng::with_seed(3));
     let windows: Vec<(u64, u64)> = (0..TIMERS)
         .map(|id| (rng.u64(1..LONGEST), if id % 3 == 0 { 0 } else { rng.u64(..LONGEST / 10) }))
@@ -274,7 +275,7 @@ fn keeps_windows<T: Waking>(window: fn(u64) -> Window) {
     }
 }
 
-fn check_windows<T: Waking + 'static>() {
+fn check_windows<T: ReportsDeadline + 'static>() {
     for window in [Window::Slack, Window::Spread] {
         thread::spawn(move || keeps_windows::<T>(window)).join().expect("in its window");
     }

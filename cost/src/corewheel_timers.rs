@@ -7,11 +7,11 @@ use corewheel::{
     Cancel, Config, Key, LocalTimer, ManualClock, Shard, TimerHandle, Wheel, local_timer,
 };
 
-use crate::timers::{Payload, Timers};
+use crate::timers::{Payload, TimerSet};
 
 pub(crate) struct WheelTimers(Wheel<u64>);
 
-impl Timers for WheelTimers {
+impl TimerSet for WheelTimers {
     type Handle = Key;
 
     fn new() -> Self {
@@ -44,7 +44,7 @@ pub(crate) struct ShardTimers {
     now: u64,
 }
 
-impl Timers for ShardTimers {
+impl TimerSet for ShardTimers {
     type Handle = TimerHandle;
 
     fn new() -> Self {
@@ -82,7 +82,7 @@ pub(crate) struct LocalTimers {
     now: u64,
 }
 
-impl Timers for LocalTimers {
+impl TimerSet for LocalTimers {
     type Handle = TimerHandle;
 
     fn new() -> Self {

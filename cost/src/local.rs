@@ -106,7 +106,7 @@ pub(crate) fn fire_add(live: usize, iterations: usize) {
 }
 
 /// The parts of a remote operation. The owner's part runs after the owner has turned its wheel.
-struct Remote {
+struct RemoteOperation {
     /// True if the other thread gets the handles of live timers.
     takes_handles: bool,
     /// The other thread's part: uses the handles or returns new ones. The last argument is the size
@@ -117,7 +117,7 @@ struct Remote {
     owner: fn(&mut [TimerHandle], &[usize], &mut Draws, &mut Vec<TimerHandle>),
 }
 
-impl Remote {
+impl RemoteOperation {
     fn run(self, live: usize, iterations: usize) {
         let (clock, mut draws) = (install(), Draws::new(live));
         let mut handles = fill(live, &mut draws);
@@ -186,7 +186,7 @@ fn batches(order: &[usize], iterations: usize) -> Vec<&[usize]> {
 
 /// Another thread cancels a timer; the owner turns and adds another one.
 pub(crate) fn remote_cancel(live: usize, iterations: usize) {
-    let remote = Remote {
+    let remote = RemoteOperation {
         takes_handles: true,
         other: |_, _, batch, _| {
             for handle in batch {
@@ -205,7 +205,7 @@ pub(crate) fn remote_cancel(live: usize, iterations: usize) {
 /// Another thread moves a timer, about as often to an earlier as to a later deadline; the owner
 /// turns. If `LATER`, each deadline is a minute from now, as for an idle connection.
 pub(crate) fn remote_reset<const LATER: bool>(live: usize, iterations: usize) {
-    let remote = Remote {
+    let remote = RemoteOperation {
         takes_handles: true,
         other: |_, draws, batch, _| {
             for handle in batch {
@@ -220,7 +220,7 @@ pub(crate) fn remote_reset<const LATER: bool>(live: usize, iterations: usize) {
 
 /// Another thread adds a timer; the owner turns and cancels it.
 pub(crate) fn remote_add(live: usize, iterations: usize) {
-    let remote = Remote {
+    let remote = RemoteOperation {
         takes_handles: false,
         other: |shard, draws, batch, size| {
             batch.extend((0..size).map(|id| shard.add(delay(draws), callback(id))));
@@ -236,7 +236,7 @@ pub(crate) fn remote_add(live: usize, iterations: usize) {
 
 /// Another thread sends a closure; the owner runs it in its turn.
 pub(crate) fn remote_run(live: usize, iterations: usize) {
-    let remote = Remote {
+    let remote = RemoteOperation {
         takes_handles: false,
         other: |shard, _, _, size| {
             for id in 0..size {
@@ -298,7 +298,7 @@ pub(crate) fn purgatory_remote(live: usize, iterations: usize) {
     let (_clock, mut draws) = (install(), Draws::new(live));
     let written: &'static [AtomicU64] = Box::leak((0..live).map(|_| AtomicU64::new(0)).collect());
     let order = draws.order();
-    let group = PurgatoryGroup::<usize>::by(|_| 0);
+    let group = PurgatoryGroup::<usize>::partitioned_by(|_| 0);
     let batches = batches(&order, iterations);
     let (baton, owner) = (Baton(AtomicBool::new(true)), thread::current());
     let shards = Mutex::new(vec![local_timer().shard_ref()]);
@@ -370,7 +370,7 @@ pub(crate) fn packet(live: usize, iterations: usize) {
 
 /// Runs `step`, the only code in which callgrind collects in the lane `paths`.
 #[inline(never)]
-fn collected<R>(step: impl FnOnce() -> R) -> R {
+fn profiled<R>(step: impl FnOnce() -> R) -> R {
     step()
 }
 
@@ -378,13 +378,13 @@ fn collected<R>(step: impl FnOnce() -> R) -> R {
 pub(crate) fn path_add_fire(live: usize, _: usize) {
     let clock = install();
     black_box(fill(live, &mut Draws::new(live)));
-    // Adds and turns once first, so that no allocation of a first add or turn is collected.
+    // Adds and turns once first, so that no allocation of a first add or turn is profiled.
     local_timer().add(Duration::from_millis(1), callback(0));
     clock.advance(Duration::from_millis(1));
     assert_eq!(local_timer().turn().fired, 1);
-    collected(|| local_timer().add(Duration::from_millis(500), callback(1)));
+    profiled(|| local_timer().add(Duration::from_millis(500), callback(1)));
     clock.advance(Duration::from_millis(500));
-    assert_eq!(collected(|| local_timer().turn()).fired, 1);
+    assert_eq!(profiled(|| local_timer().turn()).fired, 1);
 }
 
 /// Lets callgrind collect one cancel by another thread and the owner's turn.
@@ -394,8 +394,8 @@ pub(crate) fn path_remote_cancel(live: usize, _: usize) {
     let [first, second] = [handles[0], handles[1]];
     let other = thread::spawn(move || {
         first.cancel();
-        collected(|| second.cancel())
+        profiled(|| second.cancel())
     });
     assert_eq!(other.join().expect("a cancel does not panic"), Cancel::Cancelled);
-    assert_eq!(collected(|| local_timer().turn()).collected, 2);
+    assert_eq!(profiled(|| local_timer().turn()).collected, 2);
 }

@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use fastrand::Rng;
 
-use crate::timers::{Timers, not_due, payload};
+use crate::timers::{TimerSet, not_due, payload};
 
 const SEED: u64 = 1;
 /// The number of warm-up operations, which the difference of two runs excludes.
@@ -61,7 +61,7 @@ pub(crate) fn empty(live: usize, iterations: usize) {
 }
 
 /// Cancels a random timer and adds another one.
-pub(crate) fn cancel_add<T: Timers, const FAR_PERCENT: u32>(live: usize, iterations: usize) {
+pub(crate) fn cancel_add<T: TimerSet, const FAR_PERCENT: u32>(live: usize, iterations: usize) {
     let (mut timers, mut draws) = (T::new(), Draws::new(live));
     let mut handles: Vec<T::Handle> =
         (0..live).map(|id| timers.add(draws.delay_or_far(FAR_PERCENT), payload(id))).collect();
@@ -73,7 +73,7 @@ pub(crate) fn cancel_add<T: Timers, const FAR_PERCENT: u32>(live: usize, iterati
 }
 
 /// Moves a random timer, about as often to an earlier deadline as to a later one.
-pub(crate) fn reset<T: Timers>(live: usize, iterations: usize) {
+pub(crate) fn reset<T: TimerSet>(live: usize, iterations: usize) {
     let (mut timers, mut draws) = (T::new(), Draws::new(live));
     let mut handles: Vec<T::Handle> =
         (0..live).map(|id| timers.add(draws.delay(), payload(id))).collect();
@@ -85,7 +85,7 @@ pub(crate) fn reset<T: Timers>(live: usize, iterations: usize) {
 }
 
 /// Advances by one tick in which no timer is due. All timers are due in the minute after the run.
-pub(crate) fn idle_turn<T: Timers>(live: usize, iterations: usize) {
+pub(crate) fn idle_turn<T: TimerSet>(live: usize, iterations: usize) {
     let (mut timers, mut draws) = (T::new(), Draws::new(live));
     let ticks = (WARM_UP + iterations) as u64;
     for id in 0..live {
@@ -97,7 +97,7 @@ pub(crate) fn idle_turn<T: Timers>(live: usize, iterations: usize) {
 }
 
 /// Advances to the next deadline, and adds the fired timer again, due after all other timers.
-pub(crate) fn fire_add<T: Timers>(live: usize, iterations: usize) {
+pub(crate) fn fire_add<T: TimerSet>(live: usize, iterations: usize) {
     let mut timers = T::new();
     for id in 0..live {
         black_box(timers.add(STEP * (id as u64 + 1), payload(id)));

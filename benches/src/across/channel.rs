@@ -7,9 +7,9 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use super::{Owner, Remote, Requests, Sleeping, Task, TickClock, Turned, count_run};
-use crate::timers::{Payload, Timers, Waking};
+use crate::timers::{Payload, ReportsDeadline, TimerSet};
 
-pub struct Channel<T: Timers> {
+pub struct Channel<T: TimerSet> {
     timers: T,
     ticks: TickClock,
     requests: Receiver<Request<T::Handle>>,
@@ -40,7 +40,7 @@ enum Request<H> {
     Cancel(TimerId<H>),
 }
 
-impl<T: Timers> Channel<T> {
+impl<T: TimerSet> Channel<T> {
     /// Consumes a request; returns true if it was a cancel.
     fn consume(&mut self, request: Request<T::Handle>) -> bool {
         match request {
@@ -71,7 +71,7 @@ impl<T: Timers> Channel<T> {
     }
 }
 
-impl<T: Timers<Handle: Send + 'static>> Owner for Channel<T> {
+impl<T: TimerSet<Handle: Send + 'static>> Owner for Channel<T> {
     type Handle = TimerId<T::Handle>;
     type Remote = Requester<T::Handle>;
 
@@ -100,7 +100,7 @@ impl<T: Timers<Handle: Send + 'static>> Owner for Channel<T> {
     }
 }
 
-impl<T: Waking<Handle: Send + 'static>> Sleeping for Channel<T> {
+impl<T: ReportsDeadline<Handle: Send + 'static>> Sleeping for Channel<T> {
     const HAS_BUDGET: bool = true;
 
     fn sleep(&self) {

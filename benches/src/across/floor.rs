@@ -1,10 +1,10 @@
 //! The peer `floor` for two cores: a lower bound of the cost of a remote cancel. A timer's cache
 //! line travels to the other core and back.
 //!
-//! The owner writes a line. The canceller claims it by a swap, and pushes it on the owner's stack
-//! by a compare-and-swap. The owner takes the stack by a swap, reads each line again, and frees it.
-//! As in corewheel's mailbox, a line links to the second line below it, so that the owner fetches
-//! two lines at once. There is no wheel, no epoch and no wake-up.
+//! The owner writes a node, which is one cache line. The canceller claims it by a swap, and pushes
+//! it on the owner's stack by a compare-and-swap. The owner takes the stack by a swap, reads each
+//! node again, and frees it. As in corewheel's mailbox, a node links to the second node below it,
+//! so that the owner fetches two cache lines at once. There is no wheel, no epoch and no wake-up.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -19,22 +19,22 @@ use crate::timers::Payload;
 const CANCELLED: u64 = u64::MAX;
 
 pub struct FloorOwner {
-    lines: Arc<Lines>,
+    nodes: Arc<FloorNodes>,
     free: Vec<u32>,
     generation: u64,
     ticks: TickClock,
 }
 
-/// The lines of an owner. Index 0 means "none".
-pub struct Lines {
-    /// The newest line of the stack in the lower half, and the line below it in the upper half.
+/// The nodes of an owner. Index 0 means "none".
+pub struct FloorNodes {
+    /// The newest node of the stack in the lower half, and the node below it in the upper half.
     head: PaddedAtomic,
-    lines: Box<[Line]>,
+    nodes: Box<[FloorNode]>,
 }
 
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Line {
+struct FloorNode {
     /// A generation, or `CANCELLED`.
     state: AtomicU64,
     second_below: AtomicU32,
@@ -43,12 +43,12 @@ struct Line {
     payload: [AtomicU64; 3],
 }
 
-impl Lines {
-    /// Pushes a line that the caller has claimed.
-    fn push(&self, index: u32, line: &Line) {
+impl FloorNodes {
+    /// Pushes a node that the caller has claimed.
+    fn push(&self, index: u32, node: &FloorNode) {
         let mut head = self.head.0.load(Ordering::Relaxed);
         loop {
-            line.second_below.store((head >> 32) as u32, Ordering::Relaxed);
+            node.second_below.store((head >> 32) as u32, Ordering::Relaxed);
             let pushed = head << 32 | u64::from(index);
             // Release: publishes the link; pairs with the Acquire in `take`.
             match self.head.0.compare_exchange_weak(
@@ -63,12 +63,12 @@ impl Lines {
         }
     }
 
-    /// Takes the stack. Returns its newest line and the line below it, each 0 if missing.
+    /// Takes the stack. Returns its newest node and the node below it, each 0 if missing.
     fn take(&self) -> [u32; 2] {
         if self.head.0.load(Ordering::Relaxed) == 0 {
             return [0; 2];
         }
-        // Acquire: sees the links, and the writes to the lines.
+        // Acquire: sees the links, and the writes to the nodes.
         let head = self.head.0.swap(0, Ordering::Acquire);
         [head as u32, (head >> 32) as u32]
     }
@@ -76,55 +76,55 @@ impl Lines {
 
 impl Owner for FloorOwner {
     type Handle = Handle;
-    type Remote = Arc<Lines>;
+    type Remote = Arc<FloorNodes>;
 
-    fn new(timers: usize) -> (Self, Arc<Lines>) {
-        let lines = (0..=timers + IN_FLIGHT).map(|_| Line::default()).collect();
-        let lines = Arc::new(Lines { head: PaddedAtomic::default(), lines });
+    fn new(timers: usize) -> (Self, Arc<FloorNodes>) {
+        let nodes = (0..=timers + IN_FLIGHT).map(|_| FloorNode::default()).collect();
+        let nodes = Arc::new(FloorNodes { head: PaddedAtomic::default(), nodes });
         let (ticks, free) =
-            (TickClock(Instant::now()), (1..lines.lines.len() as u32).rev().collect());
-        (Self { lines: Arc::clone(&lines), free, generation: 0, ticks }, lines)
+            (TickClock(Instant::now()), (1..nodes.nodes.len() as u32).rev().collect());
+        (Self { nodes: Arc::clone(&nodes), free, generation: 0, ticks }, nodes)
     }
 
     fn add(&mut self, delay: Duration, payload: Payload) -> Handle {
-        let index = self.free.pop().expect("a free line");
-        let line = &self.lines.lines[index as usize];
-        line.deadline.store(self.ticks.deadline(delay), Ordering::Relaxed);
-        for (place, part) in line.payload.iter().zip(payload) {
+        let index = self.free.pop().expect("a free node");
+        let node = &self.nodes.nodes[index as usize];
+        node.deadline.store(self.ticks.deadline(delay), Ordering::Relaxed);
+        for (place, part) in node.payload.iter().zip(payload) {
             place.store(part, Ordering::Relaxed);
         }
         // Fits in a u32: a run adds fewer than 2^32 timers.
         self.generation += 1;
-        // Release: publishes the line to the holder of the handle; on x86 a plain store.
-        line.state.store(self.generation, Ordering::Release);
+        // Release: publishes the node to the holder of the handle; on x86 a plain store.
+        node.state.store(self.generation, Ordering::Release);
         Handle { index, generation: self.generation as u32 }
     }
 
     fn turn(&mut self, _: usize, _: impl FnMut(Payload)) -> Turned {
         black_box(self.ticks.now());
-        let [mut index, mut next] = self.lines.take();
+        let [mut index, mut next] = self.nodes.take();
         let mut collected = 0;
         while index != 0 {
-            let line = &self.lines.lines[index as usize];
-            let state = line.state.load(Ordering::Relaxed);
-            assert_eq!(state, CANCELLED, "a pushed line is claimed");
-            black_box(line.payload[0].load(Ordering::Relaxed));
+            let node = &self.nodes.nodes[index as usize];
+            let state = node.state.load(Ordering::Relaxed);
+            assert_eq!(state, CANCELLED, "a pushed node is claimed");
+            black_box(node.payload[0].load(Ordering::Relaxed));
             self.free.push(index);
-            (index, next) = (next, line.second_below.load(Ordering::Relaxed));
+            (index, next) = (next, node.second_below.load(Ordering::Relaxed));
             collected += 1;
         }
         Turned { collected, is_behind: false }
     }
 }
 
-impl Remote for Arc<Lines> {
+impl Remote for Arc<FloorNodes> {
     type Handle = Handle;
 
     fn cancel(&mut self, Handle { index, generation }: Handle) -> bool {
-        let line = &self.lines[index as usize];
-        // AcqRel, as in corewheel's claim of a timer. A line has one canceller, so a swap suffices.
-        let was_live = line.state.swap(CANCELLED, Ordering::AcqRel) == u64::from(generation);
-        self.push(index, line);
+        let node = &self.nodes[index as usize];
+        // AcqRel, as in corewheel's claim of a timer. A node has one canceller, so a swap suffices.
+        let was_live = node.state.swap(CANCELLED, Ordering::AcqRel) == u64::from(generation);
+        self.push(index, node);
         was_live
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Owner, Remote, Requests, Resets, Sleeping, Task, TickClock, Turned, count_run};
-use crate::timers::{Payload, Timers, Waking};
+use crate::timers::{Payload, ReportsDeadline, TimerSet};
 
 pub struct Locked<T: Shareable, L: Lock> {
     shared: Arc<Shared<T, L>>,
@@ -16,20 +16,20 @@ pub struct Locked<T: Shareable, L: Lock> {
 
 #[repr(align(128))]
 pub struct Shared<T: Shareable, L: Lock> {
-    guarded: L::Of<Guarded<T>>,
+    guarded: L::Of<LockedState<T>>,
     ticks: TickClock,
 }
 
-struct Guarded<T> {
+struct LockedState<T> {
     timers: T,
     /// Calls of `cancel` since the last turn.
     cancelled: usize,
     to_run: VecDeque<Task>,
 }
 
-pub trait Shareable: Timers<Handle: Send> + Send + 'static {}
+pub trait Shareable: TimerSet<Handle: Send> + Send + 'static {}
 
-impl<T: Timers<Handle: Send> + Send + 'static> Shareable for T {}
+impl<T: TimerSet<Handle: Send> + Send + 'static> Shareable for T {}
 
 pub trait Lock: Sized + 'static {
     type Of<T: Send + 'static>: Send + Sync + From<T> + 'static;
@@ -62,7 +62,7 @@ impl<T: Shareable, L: Lock> Owner for Locked<T, L> {
     type Remote = Arc<Shared<T, L>>;
 
     fn new(_: usize) -> (Self, Self::Remote) {
-        let guarded = Guarded { timers: T::new(), cancelled: 0, to_run: VecDeque::new() };
+        let guarded = LockedState { timers: T::new(), cancelled: 0, to_run: VecDeque::new() };
         let shared = Arc::new(Shared { guarded: guarded.into(), ticks: TickClock(Instant::now()) });
         (Self { shared: Arc::clone(&shared), to_run: VecDeque::new() }, shared)
     }
@@ -91,7 +91,7 @@ impl<T: Shareable, L: Lock> Resets for Locked<T, L> {
     }
 }
 
-impl<T: Waking + Shareable, L: Lock> Sleeping for Locked<T, L> {
+impl<T: ReportsDeadline + Shareable, L: Lock> Sleeping for Locked<T, L> {
     fn sleep(&self) {
         let next = L::with(&self.shared.guarded, |guarded| guarded.timers.next_deadline());
         self.shared.ticks.park_until(next);

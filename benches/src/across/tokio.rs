@@ -14,7 +14,7 @@ use crate::timers::Payload;
 /// The peers `tokio-threads` and `tokio-alt`: one task registers a sleep by a poll, and another
 /// task drops it. A cancel returns `!is_elapsed()`, read before the drop. Boxes return to the owner
 /// through a ring.
-pub struct TokioDrop {
+pub struct TokioSleepOwner {
     free: Vec<SleepBox>,
     emptied: Consumer<SleepBox>,
 }
@@ -24,7 +24,7 @@ pub struct Dropper {
     to_owner: Producer<SleepBox>,
 }
 
-impl Owner for TokioDrop {
+impl Owner for TokioSleepOwner {
     type Handle = SleepBox;
     type Remote = Dropper;
 
@@ -53,7 +53,7 @@ impl Remote for Dropper {
         was_live
     }
 
-    fn send(&mut self) {
+    fn return_boxes(&mut self) {
         let chunk =
             self.to_owner.write_chunk_uninit(self.emptied.len()).expect("room for all in flight");
         chunk.fill_from_iter(self.emptied.drain(..));

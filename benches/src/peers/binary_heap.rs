@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::table::{Handle, Table};
-use crate::timers::{Payload, Timers};
+use crate::timers::{Payload, TimerSet};
 
 /// The heap is rebuilt when its stale entries outnumber the live timers by more than this number.
 const STALE_SURPLUS_MAX: usize = 1024;
@@ -54,7 +54,7 @@ impl LazyBinaryHeap {
     }
 }
 
-impl Timers for LazyBinaryHeap {
+impl TimerSet for LazyBinaryHeap {
     type Handle = Handle;
 
     fn new() -> Self {
@@ -62,7 +62,7 @@ impl Timers for LazyBinaryHeap {
     }
 
     fn add(&mut self, deadline: u64, payload: Payload) -> Handle {
-        let handle = self.timers.take();
+        let handle = self.timers.allocate();
         self.timers[handle.index].value.payload = payload;
         self.live += 1;
         self.push_entry(handle.index, deadline);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::timers::{Payload, Timers, Waking};
+use crate::timers::{Payload, ReportsDeadline, TimerSet};
 
 pub struct BTree {
     timers: BTreeMap<Key, Payload>,
@@ -12,7 +12,7 @@ pub struct BTree {
 /// The deadline and a unique number.
 type Key = (u64, u64);
 
-impl Timers for BTree {
+impl TimerSet for BTree {
     type Handle = Key;
 
     fn new() -> Self {
@@ -44,7 +44,7 @@ impl Timers for BTree {
     }
 }
 
-impl Waking for BTree {
+impl ReportsDeadline for BTree {
     fn next_deadline(&self) -> Option<u64> {
         self.timers.first_key_value().map(|(&(deadline, _), _)| deadline)
     }

@@ -7,11 +7,11 @@ use ::corewheel::{
     Cancel, Clock, Config, Key, ManualClock, Shard, TimerHandle, Wheel, When, local_timer,
 };
 
-use crate::timers::{Payload, Timers, Waking, Window};
+use crate::timers::{Payload, ReportsDeadline, TimerSet, Window};
 
 pub struct CorewheelWheel(Wheel<Payload>);
 
-impl Timers for CorewheelWheel {
+impl TimerSet for CorewheelWheel {
     type Handle = Key;
 
     fn new() -> Self {
@@ -39,7 +39,7 @@ impl Timers for CorewheelWheel {
     }
 }
 
-impl Waking for CorewheelWheel {
+impl ReportsDeadline for CorewheelWheel {
     fn next_deadline(&self) -> Option<u64> {
         self.0.next_deadline()
     }
@@ -68,7 +68,7 @@ fn when(now: u64, deadline: u64, window: Window) -> When {
     }
 }
 
-impl Timers for CorewheelShard {
+impl TimerSet for CorewheelShard {
     type Handle = TimerHandle;
 
     fn new() -> Self {
@@ -107,7 +107,7 @@ impl Timers for CorewheelShard {
     }
 }
 
-impl Waking for CorewheelShard {
+impl ReportsDeadline for CorewheelShard {
     fn next_deadline(&self) -> Option<u64> {
         let wait = self.shard.time_until_next()?;
         Some(self.now + wait.as_millis() as u64)
@@ -168,7 +168,7 @@ pub(crate) fn take_fired(on_fire: impl FnMut(Payload)) {
     FIRED.with_borrow_mut(|fired| fired.drain(..).for_each(on_fire));
 }
 
-impl<C: LocalClock> Timers for CorewheelLocal<C> {
+impl<C: LocalClock> TimerSet for CorewheelLocal<C> {
     type Handle = TimerHandle;
 
     fn new() -> Self {
@@ -205,7 +205,7 @@ impl<C: LocalClock> Timers for CorewheelLocal<C> {
     }
 }
 
-impl Waking for CorewheelLocal {
+impl ReportsDeadline for CorewheelLocal {
     fn next_deadline(&self) -> Option<u64> {
         let wait = local_timer().time_until_next()?;
         Some(self.now + wait.as_millis() as u64)

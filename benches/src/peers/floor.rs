@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::table::{Handle, NIL};
-use crate::timers::{Payload, Timers};
+use crate::timers::{Payload, TimerSet};
 
 const SLOTS: usize = 65_536;
 
@@ -46,7 +46,7 @@ impl<const CAS: bool> Floor<CAS> {
     }
 }
 
-impl<const CAS: bool> Timers for Floor<CAS> {
+impl<const CAS: bool> TimerSet for Floor<CAS> {
     type Handle = Handle;
 
     fn new() -> Self {

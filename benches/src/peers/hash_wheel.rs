@@ -10,7 +10,7 @@ use hierarchical_hash_wheel_timer::wheels::cancellable::{
     CancellableTimerEntry, QuadWheelWithOverflow,
 };
 
-use crate::timers::{Payload, Timers};
+use crate::timers::{Payload, TimerSet};
 
 pub struct HashWheel {
     wheel: QuadWheelWithOverflow<Entry>,
@@ -42,7 +42,7 @@ impl HashWheel {
     }
 }
 
-impl Timers for HashWheel {
+impl TimerSet for HashWheel {
     type Handle = Rc<Entry>;
 
     fn new() -> Self {

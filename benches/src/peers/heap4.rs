@@ -1,7 +1,7 @@
 //! A 4-ary heap that tracks the position of each timer, so that any timer can be removed.
 
 use super::table::{Handle, Table, write_payload};
-use crate::timers::{Payload, Timers};
+use crate::timers::{Payload, TimerSet};
 
 const ARITY: usize = 4;
 
@@ -23,12 +23,12 @@ impl Heap4 {
         self.records.end(self.heap[position].index);
         let last = self.heap.pop().expect("the heap is not empty");
         if position < self.heap.len() {
-            self.settle(position, last);
+            self.sift(position, last);
         }
     }
 
     /// Puts an entry at `position`, and restores the order from there.
-    fn settle(&mut self, position: usize, entry: Entry) {
+    fn sift(&mut self, position: usize, entry: Entry) {
         let risen = self.sift_up(position, entry);
         if risen == position {
             self.sift_down(position, entry);
@@ -76,7 +76,7 @@ impl Heap4 {
     }
 }
 
-impl Timers for Heap4 {
+impl TimerSet for Heap4 {
     type Handle = Handle;
 
     fn new() -> Self {
@@ -84,7 +84,7 @@ impl Timers for Heap4 {
     }
 
     fn add(&mut self, deadline: u64, payload: Payload) -> Handle {
-        let handle = self.records.take();
+        let handle = self.records.allocate();
         write_payload(&mut self.payloads, handle.index, payload);
         let entry = Entry { deadline, index: handle.index };
         self.heap.push(entry);
@@ -103,7 +103,7 @@ impl Timers for Heap4 {
     fn reset(&mut self, handle: &mut Handle, deadline: u64) -> bool {
         let position = self.position(*handle);
         if let Some(position) = position {
-            self.settle(position, Entry { deadline, index: handle.index });
+            self.sift(position, Entry { deadline, index: handle.index });
         }
         position.is_some()
     }

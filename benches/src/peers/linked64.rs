@@ -4,7 +4,7 @@
 //! The wheel takes any delay, and fires at the exact tick.
 
 use super::table::{Handle, Linked, NIL, Node, Table};
-use crate::timers::{Payload, Timers, Waking};
+use crate::timers::{Payload, ReportsDeadline, TimerSet};
 
 const LEVEL_BITS: u32 = 6;
 const SLOTS: usize = 1 << LEVEL_BITS;
@@ -90,7 +90,7 @@ impl Linked64 {
     }
 }
 
-impl Timers for Linked64 {
+impl TimerSet for Linked64 {
     type Handle = Handle;
 
     fn new() -> Self {
@@ -99,7 +99,7 @@ impl Timers for Linked64 {
     }
 
     fn add(&mut self, deadline: u64, payload: Payload) -> Handle {
-        let handle = self.timers.take();
+        let handle = self.timers.allocate();
         self.timers[handle.index].value.timer = Timer { payload, deadline };
         self.link(handle.index);
         handle
@@ -138,7 +138,7 @@ impl Timers for Linked64 {
     }
 }
 
-impl Waking for Linked64 {
+impl ReportsDeadline for Linked64 {
     fn next_deadline(&self) -> Option<u64> {
         self.next_slot().map(|(_, start)| start)
     }

@@ -2,7 +2,7 @@
 //! doubly linked list of 16-byte records. Payloads are stored separately.
 
 use super::table::{Handle, Linked, NIL, Node, Table, write_payload};
-use crate::timers::{Payload, Timers};
+use crate::timers::{Payload, TimerSet};
 
 const SLOTS: u64 = 65_536;
 
@@ -50,7 +50,7 @@ impl Single65536 {
     }
 }
 
-impl Timers for Single65536 {
+impl TimerSet for Single65536 {
     type Handle = Handle;
 
     fn new() -> Self {
@@ -60,7 +60,7 @@ impl Timers for Single65536 {
     }
 
     fn add(&mut self, deadline: u64, payload: Payload) -> Handle {
-        let handle = self.timers.take();
+        let handle = self.timers.allocate();
         write_payload(&mut self.payloads, handle.index, payload);
         self.live += 1;
         self.link(handle.index, deadline);

@@ -14,7 +14,7 @@ pub struct Handle {
 
 pub(super) const NIL: u32 = u32::MAX;
 /// Marks the `previous` of a slot's first node: the other bits are the slot's number.
-const SLOT: u32 = 1 << 31;
+const SLOT_FLAG: u32 = 1 << 31;
 
 /// A timer or a free node, aligned like `A`.
 pub(super) struct Node<T, A> {
@@ -51,7 +51,7 @@ impl<T: Default, A> Table<T, A> {
     }
 
     /// Begins a timer in a free or new node. The caller overwrites the value.
-    pub(super) fn take(&mut self) -> Handle {
+    pub(super) fn allocate(&mut self) -> Handle {
         let index = if self.free == NIL {
             let value = T::default();
             self.nodes.push(Node { value, generation: 0, next: NIL, _align: [] });
@@ -87,7 +87,7 @@ impl<T, A> Table<Linked<T>, A> {
     pub(super) fn link(&mut self, heads: &mut [u32], slot: u32, index: u32) -> bool {
         let head = mem::replace(&mut heads[slot as usize], index);
         let node = &mut self[index];
-        (node.value.previous, node.next) = (SLOT | slot, head);
+        (node.value.previous, node.next) = (SLOT_FLAG | slot, head);
         if head != NIL {
             self[head].value.previous = index;
         }
@@ -101,12 +101,12 @@ impl<T, A> Table<Linked<T>, A> {
         if next != NIL {
             self[next].value.previous = previous;
         }
-        if previous & SLOT == 0 {
+        if previous & SLOT_FLAG == 0 {
             self[previous].next = next;
             return None;
         }
-        heads[(previous ^ SLOT) as usize] = next;
-        (next == NIL).then_some(previous ^ SLOT)
+        heads[(previous ^ SLOT_FLAG) as usize] = next;
+        (next == NIL).then_some(previous ^ SLOT_FLAG)
     }
 }
 

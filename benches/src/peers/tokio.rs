@@ -19,7 +19,7 @@ use tokio_util::time::DelayQueue;
 use tokio_util::time::delay_queue::Key;
 
 use super::table::Handle;
-use crate::timers::{Payload, Timers};
+use crate::timers::{Payload, TimerSet};
 
 /// The time of tokio's timers: virtual, or real in the runtime of the current task.
 struct Time<const VIRTUAL: bool> {
@@ -99,7 +99,7 @@ impl<const VIRTUAL: bool> TokioSleep<VIRTUAL> {
     }
 }
 
-impl<const VIRTUAL: bool> Timers for TokioSleep<VIRTUAL> {
+impl<const VIRTUAL: bool> TimerSet for TokioSleep<VIRTUAL> {
     type Handle = Handle;
 
     const IN_TASK: bool = !VIRTUAL;
@@ -187,7 +187,7 @@ pub struct DelayQueuePeer<const VIRTUAL: bool = true> {
     time: Time<VIRTUAL>,
 }
 
-impl<const VIRTUAL: bool> Timers for DelayQueuePeer<VIRTUAL> {
+impl<const VIRTUAL: bool> TimerSet for DelayQueuePeer<VIRTUAL> {
     type Handle = Key;
 
     const IN_TASK: bool = !VIRTUAL;

@@ -8,7 +8,7 @@ use plotters::prelude::{
 };
 use plotters::style::{Color, HSLColor, IntoFont, RGBColor, TRANSPARENT, TextStyle};
 
-use super::{Chart, Columns, Figure, Section, short};
+use super::{Chart, Columns, Measured, Section, short};
 use crate::plan::{Named, Peer};
 
 const INK: RGBColor = RGBColor(128, 128, 128);
@@ -30,9 +30,9 @@ pub fn draw(section: &Section, directory: &Path) -> Result<(), Box<dyn Error>> {
 fn draw_lines(path: &Path, chart: &Chart<'_>, counted: &str) -> Result<(), Box<dyn Error>> {
     let has_sizes = chart.columns == Columns::Sizes;
     let x_title = if has_sizes { counted } else { "one turn in ... takes longer" };
-    let points = |figures: &[Option<&Figure>]| -> Vec<(f64, f64)> {
-        let point = |figure: &&Figure| {
-            let size = (figure.sample.n as f64, figure.spread().median.max(LEAST_NANOS));
+    let points = |figures: &[Option<&Measured>]| -> Vec<(f64, f64)> {
+        let point = |figure: &&Measured| {
+            let size = (figure.sample.n as f64, figure.summary().median.max(LEAST_NANOS));
             if has_sizes { vec![size] } else { figure.sample.curve.clone() }
         };
         // A logarithmic axis cannot show zero.
@@ -48,7 +48,7 @@ fn draw_lines(path: &Path, chart: &Chart<'_>, counted: &str) -> Result<(), Box<d
     let (bottom, top) = range(all.iter().map(|point| point.1));
     let root = SVGBackend::new(path, SIZE).into_drawing_area();
     let mut plot = ChartBuilder::on(&root)
-        .caption(format!("{}, {}", chart.name, chart.unit), letters(18, INK))
+        .caption(format!("{}, {}", chart.name, chart.unit), text_style(18, INK))
         .margin(8)
         .margin_right(MARGIN_RIGHT)
         .x_label_area_size(42)
@@ -58,7 +58,7 @@ fn draw_lines(path: &Path, chart: &Chart<'_>, counted: &str) -> Result<(), Box<d
         .axis_style(INK)
         .bold_line_style(INK.mix(0.25))
         .light_line_style(TRANSPARENT)
-        .label_style(letters(13, INK))
+        .label_style(text_style(13, INK))
         .x_desc(x_title)
         .y_desc(chart.unit)
         .x_labels((right - left) as usize + 2)
@@ -83,7 +83,7 @@ fn draw_lines(path: &Path, chart: &Chart<'_>, counted: &str) -> Result<(), Box<d
         room += NAME_STEP;
         lowest = (lowest + NAME_STEP).max(y - NAME_STEP / 2).min(room);
         let place = (SIZE.0.cast_signed() - MARGIN_RIGHT + 8, lowest);
-        root.draw(&Text::new(peer.name(), place, letters(14, colour)))?;
+        root.draw(&Text::new(peer.name(), place, text_style(14, colour)))?;
     }
     root.present()?;
     Ok(())
@@ -95,7 +95,7 @@ fn range(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
     if high > low { (low, high) } else { (low, low + low.abs().max(1.0)) }
 }
 
-fn letters(height: i32, colour: RGBColor) -> TextStyle<'static> {
+fn text_style(height: i32, colour: RGBColor) -> TextStyle<'static> {
     ("sans-serif", height).into_font().color(&colour)
 }
 

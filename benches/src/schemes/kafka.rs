@@ -17,8 +17,8 @@ use super::store::slot;
 use super::{Scheme, Store};
 use crate::timers::Payload;
 
-/// Levels of `SLOTS` slots each. The `due` of a slot's sentinel is the slot's start when it was
-/// last enqueued. A slot that now has another start must be enqueued again.
+/// Levels of `SLOTS` slots each. The `due_or_rounds` of a slot's sentinel is the slot's start when
+/// it was last enqueued. A slot that now has another start must be enqueued again.
 pub struct Kafka<const SLOTS: u32 = 20> {
     /// The first slot of each level.
     levels: Vec<u32>,
@@ -35,7 +35,7 @@ impl<const SLOTS: u32> Scheme for Kafka<SLOTS> {
 
     /// Links a timer into the lowest level that reaches its deadline.
     fn start(&mut self, store: &mut Store, index: u32) {
-        let due = store[index].due;
+        let due = store[index].due_or_rounds;
         let (mut width, mut level) = (1, 0);
         while due >= self.clock - self.clock % width + width * u64::from(SLOTS) {
             width *= u64::from(SLOTS);
@@ -47,8 +47,8 @@ impl<const SLOTS: u32> Scheme for Kafka<SLOTS> {
         let slot = self.levels[level] + slot(due / width, SLOTS);
         store.push_back(slot, index);
         let slot_start = due / width * width;
-        if store[slot].due != slot_start {
-            store[slot].due = slot_start;
+        if store[slot].due_or_rounds != slot_start {
+            store[slot].due_or_rounds = slot_start;
             self.queue.push(Reverse((slot_start, slot)));
         }
     }
@@ -61,7 +61,7 @@ impl<const SLOTS: u32> Scheme for Kafka<SLOTS> {
             self.clock = slot_start;
             while let Some(index) = store.first(slot) {
                 store.unlink(index);
-                if store[index].due <= self.clock {
+                if store[index].due_or_rounds <= self.clock {
                     expire(store.release(index));
                 } else {
                     self.start(store, index);

@@ -40,7 +40,7 @@ impl Scheme for Linux {
 
     /// Links a timer into the slot that follows its deadline's slot.
     fn start(&mut self, store: &mut Store, index: u32) {
-        let due = store[index].due;
+        let due = store[index].due_or_rounds;
         let distance = due - store.now - 1;
         let level = (0..LEVELS).find(|&level| distance < reach(level)).expect("within the range");
         store.push_back(slot_of(level, due + (1 << (level * SHIFT))), index);

@@ -18,7 +18,8 @@ const SLOTS: u32 = 512;
 const NEW: u32 = SLOTS;
 const LINKED_PER_TICK: usize = 100_000;
 
-/// A node's `due` is the deadline of a new timeout, or the remaining rounds of a linked one.
+/// A node's `due_or_rounds` is the deadline of a new timeout, or the remaining rounds of a linked
+/// one.
 pub struct Netty<const TICK: u64 = 100> {
     /// Linked nodes whose timeout is cancelled.
     cancelled: Vec<u32>,
@@ -52,10 +53,10 @@ impl<const TICK: u64> Scheme for Netty<TICK> {
         for _ in 0..LINKED_PER_TICK {
             let Some(index) = store.first(NEW) else { break };
             store.unlink(index);
-            let served = (store[index].due / TICK).max(tick);
-            store[index].due = (served - tick) / u64::from(SLOTS);
+            let served = (store[index].due_or_rounds / TICK).max(tick);
+            store[index].due_or_rounds = (served - tick) / u64::from(SLOTS);
             store.push_back(slot(served, SLOTS), index);
         }
-        store.count_rounds(slot(tick, SLOTS), expire);
+        store.expire_or_count_down(slot(tick, SLOTS), expire);
     }
 }

@@ -12,7 +12,7 @@ pub struct Node {
     next: u32,
     generation: u32,
     /// The deadline, or a count that the scheme defines.
-    pub(super) due: u64,
+    pub(super) due_or_rounds: u64,
     pub(super) payload: Payload,
 }
 
@@ -37,15 +37,16 @@ impl Store {
     pub(super) fn allocate(&mut self, due: u64, payload: Payload) -> u32 {
         let index = self.free.pop().unwrap_or_else(|| self.add_lists(1));
         let node = &mut self[index];
-        (node.due, node.payload) = (due, payload);
+        (node.due_or_rounds, node.payload) = (due, payload);
         index
     }
 
-    /// Ends a timer and returns its payload. Makes its handles stale, and sets its `due` to 0.
+    /// Ends a timer and returns its payload. Makes its handles stale, and sets its `due_or_rounds`
+    /// to 0.
     pub(super) fn end(&mut self, index: u32) -> Payload {
         let node = &mut self[index];
         node.generation = node.generation.wrapping_add(1);
-        node.due = 0;
+        node.due_or_rounds = 0;
         node.payload
     }
 
@@ -80,11 +81,11 @@ impl Store {
         self.insert_after(self[list].previous, index);
     }
 
-    /// Inserts a timer in order of `due`, after equal ones, with a search from the rear.
+    /// Inserts a timer in order of `due_or_rounds`, after equal ones, with a search from the rear.
     pub(super) fn insert_sorted(&mut self, list: u32, index: u32) {
-        let due = self[index].due;
+        let due = self[index].due_or_rounds;
         let mut place = self[list].previous;
-        while place != list && self[place].due > due {
+        while place != list && self[place].due_or_rounds > due {
             place = self[place].previous;
         }
         self.insert_after(place, index);
@@ -109,19 +110,21 @@ impl Store {
     }
 
     pub(super) fn expire_due(&mut self, list: u32, expire: &mut impl FnMut(Payload)) {
-        while let Some(index) = self.first(list).filter(|&index| self[index].due <= self.now) {
+        while let Some(index) =
+            self.first(list).filter(|&index| self[index].due_or_rounds <= self.now)
+        {
             expire(self.remove(index));
         }
     }
 
     /// Expires the timers without remaining rounds, and subtracts a round from the others.
-    pub(super) fn count_rounds(&mut self, list: u32, expire: &mut impl FnMut(Payload)) {
+    pub(super) fn expire_or_count_down(&mut self, list: u32, expire: &mut impl FnMut(Payload)) {
         let mut next = self.first(list);
         while let Some(index) = next {
             next = self.after(list, index);
-            match self[index].due {
+            match self[index].due_or_rounds {
                 0 => expire(self.remove(index)),
-                rounds => self[index].due = rounds - 1,
+                rounds => self[index].due_or_rounds = rounds - 1,
             }
         }
     }

@@ -4,8 +4,8 @@ use super::store::slot;
 use super::{Scheme, Store};
 use crate::timers::Payload;
 
-/// Scheme 1, "straightforward": every tick decrements every timer. A node's `due` is the number of
-/// ticks that remain, 0 in a free node.
+/// Scheme 1, "straightforward": every tick decrements every timer. A node's `due_or_rounds` is the
+/// number of ticks that remain, 0 in a free node.
 pub struct Countdown;
 
 impl Scheme for Countdown {
@@ -14,7 +14,7 @@ impl Scheme for Countdown {
     }
 
     fn start(&mut self, store: &mut Store, index: u32) {
-        store[index].due -= store.now;
+        store[index].due_or_rounds -= store.now;
     }
 
     fn stop(&mut self, store: &mut Store, index: u32) {
@@ -23,10 +23,10 @@ impl Scheme for Countdown {
 
     fn tick(&mut self, store: &mut Store, expire: &mut impl FnMut(Payload)) {
         for index in store.indices() {
-            match store[index].due {
+            match store[index].due_or_rounds {
                 0 => {}
                 1 => expire(store.release(index)),
-                remaining => store[index].due = remaining - 1,
+                remaining => store[index].due_or_rounds = remaining - 1,
             }
         }
     }
@@ -65,7 +65,7 @@ impl<const SLOTS: u32> Scheme for SortedSlots<SLOTS> {
     }
 
     fn start(&mut self, store: &mut Store, index: u32) {
-        store.insert_sorted(slot(store[index].due, SLOTS), index);
+        store.insert_sorted(slot(store[index].due_or_rounds, SLOTS), index);
     }
 
     fn tick(&mut self, store: &mut Store, expire: &mut impl FnMut(Payload)) {
@@ -73,8 +73,8 @@ impl<const SLOTS: u32> Scheme for SortedSlots<SLOTS> {
     }
 }
 
-/// Scheme 6: a hashed timing wheel with unsorted slots. A node's `due` is the number of revolutions
-/// before its timer expires. A tick visits every timer of one slot.
+/// Scheme 6: a hashed timing wheel with unsorted slots. A node's `due_or_rounds` is the number of
+/// revolutions before its timer expires. A tick visits every timer of one slot.
 pub struct RoundsWheel<const SLOTS: u32 = 512>;
 
 impl<const SLOTS: u32> Scheme for RoundsWheel<SLOTS> {
@@ -84,12 +84,12 @@ impl<const SLOTS: u32> Scheme for RoundsWheel<SLOTS> {
     }
 
     fn start(&mut self, store: &mut Store, index: u32) {
-        let due = store[index].due;
-        store[index].due = (due - store.now - 1) / u64::from(SLOTS);
+        let due = store[index].due_or_rounds;
+        store[index].due_or_rounds = (due - store.now - 1) / u64::from(SLOTS);
         store.push_back(slot(due, SLOTS), index);
     }
 
     fn tick(&mut self, store: &mut Store, expire: &mut impl FnMut(Payload)) {
-        store.count_rounds(slot(store.now, SLOTS), expire);
+        store.expire_or_count_down(slot(store.now, SLOTS), expire);
     }
 }

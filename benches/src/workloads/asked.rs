@@ -8,7 +8,7 @@ use fastrand::Rng;
 
 use super::{NOT_DUE_MS, SEED};
 use crate::across::{Owner, Requests, counted_runs};
-use crate::cores::{self, PaddedAtomic, Runner};
+use crate::cores::{self, PaddedAtomic, RelayThread};
 use crate::measure::{Sample, median_of};
 use crate::plan::Job;
 use crate::timers::{not_due, payload};
@@ -34,18 +34,18 @@ pub fn run<O: Owner<Remote: Requests>>(job: Job) -> Vec<Sample> {
     let rounds = if at_once < 1000 { 4000 } else { 400 };
     let rounds = job.scale.pick(rounds, rounds / 4, 8);
     let (baton, (sender, remotes)) = (PaddedAtomic::default(), mpsc::channel());
-    let [requester_runner, owner_runner] = Runner::pair(&baton);
+    let [requester_thread, owner_thread] = RelayThread::pair(&baton);
     let (call_times, turn_times) = cores::on_two(
         move || {
             let remote: O::Remote = remotes.recv().expect("the owner has begun");
             let (live, added) = (Vec::with_capacity(LIVE), Vec::with_capacity(at_once));
             let rng = Rng::with_seed(SEED);
-            Requester { remote, rng, live, added, at_once }.run(requester_runner, rounds)
+            Requester { remote, rng, live, added, at_once }.run(requester_thread, rounds)
         },
         move || {
             let (owner, remote) = O::new(LIVE + at_once);
             sender.send(remote).expect("the requester waits");
-            consume_batches(owner, owner_runner, at_once, rounds)
+            consume_batches(owner, owner_thread, at_once, rounds)
         },
     );
     let per_request = |spent: Duration| spent.as_nanos() as f64 / at_once as f64;
@@ -71,16 +71,16 @@ struct Requester<R: Requests> {
 
 impl<R: Requests> Requester<R> {
     /// Runs the requester's side. Returns the time of the calls in each round of each request kind.
-    fn run(&mut self, mut runner: Runner<'_>, rounds: usize) -> Vec<Duration> {
+    fn run(&mut self, mut thread: RelayThread<'_>, rounds: usize) -> Vec<Duration> {
         while self.live.len() < LIVE {
-            runner.run(|| self.send_batch(Request::Add));
+            thread.run(|| self.send_batch(Request::Add));
             self.live.append(&mut self.added);
         }
         let mut spent = Vec::with_capacity(rounds * REQUESTS.len());
         for (request, _) in REQUESTS {
             for _ in 0..rounds {
-                spent.push(runner.run(|| timed(|| self.send_batch(request))));
-                runner.run(|| {
+                spent.push(thread.run(|| timed(|| self.send_batch(request))));
+                thread.run(|| {
                     for handle in self.added.drain(..) {
                         assert!(self.remote.cancel(handle), "the timer was live");
                     }
@@ -111,7 +111,7 @@ impl<R: Requests> Requester<R> {
 /// Runs the owner's side. Returns the time of the turn in each round of each request kind.
 fn consume_batches<O: Owner>(
     mut owner: O,
-    mut runner: Runner<'_>,
+    mut thread: RelayThread<'_>,
     at_once: usize,
     rounds: usize,
 ) -> Vec<Duration> {
@@ -121,15 +121,15 @@ fn consume_batches<O: Owner>(
     };
     let mut runs = 0;
     for _ in 0..LIVE.div_ceil(at_once) {
-        runner.run(|| turn(runs));
+        thread.run(|| turn(runs));
     }
     let mut spent = Vec::with_capacity(rounds * REQUESTS.len());
     for (request, _) in REQUESTS {
         for _ in 0..rounds {
             runs += if request == Request::Run { at_once as u64 } else { 0 };
-            spent.push(runner.run(|| timed(|| turn(runs))));
+            spent.push(thread.run(|| timed(|| turn(runs))));
             // Consumes the cancels of added timers; not timed.
-            runner.run(|| turn(runs));
+            thread.run(|| turn(runs));
         }
     }
     spent

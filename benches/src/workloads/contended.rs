@@ -123,7 +123,7 @@ fn cancel_all<R: Remote>(
                 nanos.push(started.elapsed().as_nanos() as f64);
             }
         }
-        remote.send();
+        remote.return_boxes();
         progress.done.fetch_add(1, Release);
     }
     nanos

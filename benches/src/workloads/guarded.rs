@@ -86,7 +86,7 @@ pub fn run(job: Job, run_tasks: RunTasks<'_>) -> Vec<Sample> {
         job.sample("cpu", "ns", median_of(intervals, |[_, own]| own.cpu)),
         job.sample("floor", "ns", median_of(intervals, |[floor, _]| floor.cpu)),
         job.sample("rate", "k/s", median_of(intervals, |[_, own]| own.rate)),
-        job.sample("left", "timeouts", left(job.n, run_tasks) as f64),
+        job.sample("left", "timeouts", count_registered(job.n, run_tasks) as f64),
     ]
 }
 
@@ -99,14 +99,14 @@ struct Interval {
 
 /// Returns how many dropped timeouts are still registered: the larger of two counts, one on each
 /// core of [`on_two_cores`].
-fn left(timeouts: usize, run_tasks: RunTasks<'_>) -> usize {
+fn count_registered(timeouts: usize, run_tasks: RunTasks<'_>) -> usize {
     let dropped = DroppedTimeouts::new(timeouts);
     let mut tasks = vec![TaskWork::Drop(Arc::clone(&dropped)); timeouts];
     tasks.insert(0, TaskWork::CountLeft(Arc::clone(&dropped)));
     tasks.push(TaskWork::CountLeft(Arc::clone(&dropped)));
     run_tasks(tasks, true);
     // Relaxed: the tasks have ended.
-    dropped.left.load(Ordering::Relaxed)
+    dropped.still_registered.load(Ordering::Relaxed)
 }
 
 fn late(job: Job, run_tasks: RunTasks<'_>) -> Vec<Sample> {
@@ -162,7 +162,7 @@ pub struct DroppedTimeouts {
     /// The number of timeouts that are not dropped yet.
     not_dropped: AtomicUsize,
     /// The largest count of registered timeouts.
-    left: AtomicUsize,
+    still_registered: AtomicUsize,
 }
 
 struct NoopWake;
@@ -173,8 +173,8 @@ impl Wake for NoopWake {
 
 impl DroppedTimeouts {
     fn new(timeouts: usize) -> Arc<Self> {
-        let [not_dropped, left] = [timeouts, 0].map(AtomicUsize::new);
-        Arc::new(Self { waker: Arc::new(NoopWake), not_dropped, left })
+        let [not_dropped, still_registered] = [timeouts, 0].map(AtomicUsize::new);
+        Arc::new(Self { waker: Arc::new(NoopWake), not_dropped, still_registered })
     }
 
     async fn register_and_drop<F: Future>(&self, guard: impl TimeoutFn<F>) {
@@ -198,7 +198,7 @@ impl DroppedTimeouts {
         }
         tokio::time::sleep(COUNT_DELAY).await;
         // Relaxed: read when the tasks have ended.
-        self.left.fetch_max(Arc::strong_count(&self.waker) - 1, Ordering::Relaxed);
+        self.still_registered.fetch_max(Arc::strong_count(&self.waker) - 1, Ordering::Relaxed);
     }
 }
 

@@ -9,9 +9,9 @@ use fastrand::Rng;
 use super::SEED;
 use super::operations::{Churn, Delay};
 use crate::alloc;
-use crate::measure::{self, Sample, batches, warm_up_operations};
+use crate::measure::{self, Sample, run_batches, warm_up_operations};
 use crate::plan::{Job, Peer, Workload as W};
-use crate::timers::{Timers, not_due, payload};
+use crate::timers::{TimerSet, not_due, payload};
 
 /// Turns after the last cancel, one tick each.
 const TURNS: u64 = 10_000;
@@ -41,14 +41,14 @@ fn resident() -> f64 {
     kilobytes.unwrap_or(0.0) * 1024.0
 }
 
-pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
+pub fn run<T: TimerSet>(job: Job) -> Vec<Sample> {
     alloc::start_counting();
     if job.workload == W::Memory { live_and_ended::<T>(job) } else { churned::<T>(job) }
 }
 
 /// Measures bytes per timer: while `n` timers are live; after their cancellation, a turn and
 /// `prepare_sleep`; and after 10,000 turns. The vector of handles does not count.
-fn live_and_ended<T: Timers>(job: Job) -> Vec<Sample> {
+fn live_and_ended<T: TimerSet>(job: Job) -> Vec<Sample> {
     let n = job.n;
     let mut rng = Rng::with_seed(SEED);
     let mut handles: Vec<Option<T::Handle>> = vec![None; n];
@@ -73,15 +73,15 @@ fn live_and_ended<T: Timers>(job: Job) -> Vec<Sample> {
     [("live", live), ("left", left), ("turned", turned)].into_iter().flat_map(sample).collect()
 }
 
-fn churned<T: Timers>(job: Job) -> Vec<Sample> {
+fn churned<T: TimerSet>(job: Job) -> Vec<Sample> {
     // The hash wheel keeps cancelled timers, and would need gigabytes.
     let most = if job.peer == Peer::HierarchicalHashWheel { 10_000_000 } else { 100_000_000 };
     let pairs = job.scale.pick(most, 10_000_000, 10_000);
     let longest = Duration::from_millis(job.scale.pick(30_000, 2000, 20));
     let mut churn = Churn::<T>::new(job.n, Delay::MIXED);
-    measure::run(batches(&mut churn, warm_up_operations(job.n), longest));
+    measure::poll_ready(run_batches(&mut churn, warm_up_operations(job.n), longest));
     let before = used();
-    let timing = measure::run(batches(&mut churn, pairs, longest));
+    let timing = measure::poll_ready(run_batches(&mut churn, pairs, longest));
     let mut samples = samples(job, "", "bytes", [before, used()], 1).to_vec();
     samples.push(job.sample("pairs", "million", timing.operations as f64 / 1e6));
     samples

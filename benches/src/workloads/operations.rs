@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 
 use super::{OPERATIONS_PER_TICK, SEED, TIMEOUT};
-use crate::measure::{Durations, Load, Sample, batches, ns_per_operation, warm_up_operations};
+use crate::measure::{Durations, Load, Sample, ns_per_operation, run_batches, warm_up_operations};
 use crate::plan::{Job, Peer, Workload as W};
-use crate::timers::{Payload, Timers, connection, not_due, payload};
+use crate::timers::{Payload, TimerSet, connection, not_due, payload};
 
 /// The longest delay in [`Steady`], in ticks.
 const DELAY_MAX: u64 = 1000;
@@ -42,7 +42,7 @@ impl Delay {
 /// new one. A tick passes every thousand operations. A timer that fires is added again.
 ///
 /// With `RESET`, each operation moves a random timer, as a packet moves an idle timeout.
-pub struct Churn<T: Timers, const RESET: bool = false> {
+pub struct Churn<T: TimerSet, const RESET: bool = false> {
     timers: T,
     handles: Vec<T::Handle>,
     fired: Vec<Payload>,
@@ -53,7 +53,7 @@ pub struct Churn<T: Timers, const RESET: bool = false> {
 
 pub type Reset<T> = Churn<T, true>;
 
-impl<T: Timers> Churn<T> {
+impl<T: TimerSet> Churn<T> {
     /// Adds `n` timers at the rate at which operations replace them.
     pub fn new(n: usize, delay: Delay) -> Self {
         let mut churn = Self::empty(n, delay);
@@ -68,7 +68,7 @@ impl<T: Timers> Churn<T> {
     }
 }
 
-impl<T: Timers> Reset<T> {
+impl<T: TimerSet> Reset<T> {
     pub fn new(n: usize) -> Self {
         let mut reset = Self::empty(n, Delay::TIMEOUT);
         for id in 0..n {
@@ -79,7 +79,7 @@ impl<T: Timers> Reset<T> {
     }
 }
 
-impl<T: Timers, const RESET: bool> Churn<T, RESET> {
+impl<T: TimerSet, const RESET: bool> Churn<T, RESET> {
     fn empty(n: usize, delay: Delay) -> Self {
         Self {
             timers: T::new(),
@@ -129,7 +129,7 @@ impl<T: Timers, const RESET: bool> Churn<T, RESET> {
     }
 }
 
-impl<T: Timers, const RESET: bool> Load for Churn<T, RESET> {
+impl<T: TimerSet, const RESET: bool> Load for Churn<T, RESET> {
     const YIELDS: bool = T::IN_TASK;
 
     fn batch(&mut self) -> u64 {
@@ -141,7 +141,7 @@ impl<T: Timers, const RESET: bool> Load for Churn<T, RESET> {
     }
 }
 
-pub async fn run<T: Timers>(job: Job) -> Vec<Sample> {
+pub async fn run<T: TimerSet>(job: Job) -> Vec<Sample> {
     let Job { workload, n, .. } = job;
     let (durations, warm_up) = (job.durations(), warm_up_operations(n));
     let churn = |delay| Churn::<T>::new(n, delay);
@@ -164,25 +164,25 @@ pub async fn run<T: Timers>(job: Job) -> Vec<Sample> {
 }
 
 /// Measures ns per tick, with `n` timers due in the minute that begins in an hour.
-async fn idle<T: Timers>(n: usize, durations: Durations) -> f64 {
+async fn idle<T: TimerSet>(n: usize, durations: Durations) -> f64 {
     let (mut timers, mut rng) = (T::new(), Rng::with_seed(SEED));
     for id in 0..n {
         black_box(timers.add(HOUR + rng.u64(..MINUTE), payload(id)));
     }
     let mut idle = Idle { timers, now: 0, step: 1 };
     idle.batch();
-    batches(&mut idle, HOUR - 3 * IDLE_TICKS, durations.timed / 2).await.ns_per_operation()
+    run_batches(&mut idle, HOUR - 3 * IDLE_TICKS, durations.timed / 2).await.ns_per_operation()
 }
 
 /// Heartbeats: each timer that fires is added again, due 1 to 1,000 ticks later.
-pub struct Steady<T: Timers> {
+pub struct Steady<T: TimerSet> {
     timers: T,
     fired: Vec<Payload>,
     rng: Rng,
     now: u64,
 }
 
-impl<T: Timers> Steady<T> {
+impl<T: TimerSet> Steady<T> {
     pub fn new(n: usize) -> Self {
         let (mut timers, mut rng) = (T::new(), Rng::with_seed(SEED));
         for id in 0..n {
@@ -192,7 +192,7 @@ impl<T: Timers> Steady<T> {
     }
 }
 
-impl<T: Timers> Load for Steady<T> {
+impl<T: TimerSet> Load for Steady<T> {
     fn batch(&mut self) -> u64 {
         let mut operations = 0;
         for _ in 0..STEADY_TICKS {
@@ -208,13 +208,13 @@ impl<T: Timers> Load for Steady<T> {
     }
 }
 
-pub struct Idle<T: Timers> {
+pub struct Idle<T: TimerSet> {
     timers: T,
     now: u64,
     step: u64,
 }
 
-impl<T: Timers> Load for Idle<T> {
+impl<T: TimerSet> Load for Idle<T> {
     fn batch(&mut self) -> u64 {
         for _ in 0..IDLE_TICKS {
             self.now += self.step;
@@ -227,7 +227,7 @@ impl<T: Timers> Load for Idle<T> {
 
 /// Measures ns per timer for adds and for firing tick by tick, after a warm-up cycle. The peers
 /// `floor` and `floor-cas` never fire: their timers are cancelled, which is not reported.
-pub fn drain<T: Timers>(job: Job) -> Vec<Sample> {
+pub fn drain<T: TimerSet>(job: Job) -> Vec<Sample> {
     let n = job.n;
     let is_floor = matches!(job.peer, Peer::Floor | Peer::FloorCas);
     let (mut timers, mut handles) = (T::new(), Vec::with_capacity(n));

@@ -121,7 +121,7 @@ fn serve_in_loop<O: Resets>(traffic: &Traffic, mut timeouts: Option<O>) -> Durat
     };
     let mut connections: Vec<_> = (0..traffic.connections).map(accept).collect();
     let mut closed = Vec::with_capacity(connections.len());
-    let began = measure::read(ClockId::ThreadCPUTime);
+    let began = measure::read_clock(ClockId::ThreadCPUTime);
     for batch in traffic.packets.chunks(BATCH) {
         for packet in batch {
             let (timeout, read) = &mut connections[packet.connection as usize];
@@ -142,7 +142,7 @@ fn serve_in_loop<O: Resets>(traffic: &Traffic, mut timeouts: Option<O>) -> Durat
         thread::sleep(Duration::from_millis(1));
         timeouts.turn(usize::MAX, |payload| closed.push(connection(payload)));
     }
-    let cpu = measure::read(ClockId::ThreadCPUTime).saturating_sub(began);
+    let cpu = measure::read_clock(ClockId::ThreadCPUTime).saturating_sub(began);
     traffic.check(closed, connections.iter().map(|(_, read)| read).sum());
     cpu
 }
@@ -236,7 +236,7 @@ async fn serve_in_tasks<F: Future<Output = ()> + 'static>(
     for _ in 0..traffic.connections {
         reported.recv().await;
     }
-    let began = measure::read(ClockId::ThreadCPUTime);
+    let began = measure::read_clock(ClockId::ThreadCPUTime);
     for batch in traffic.packets.chunks(BATCH) {
         for packet in batch {
             sockets[packet.connection as usize].borrow_mut().deliver(|socket| {
@@ -252,7 +252,7 @@ async fn serve_in_tasks<F: Future<Output = ()> + 'static>(
         closed.push(connection);
         read += packets;
     }
-    let cpu = measure::read(ClockId::ThreadCPUTime).saturating_sub(began);
+    let cpu = measure::read_clock(ClockId::ThreadCPUTime).saturating_sub(began);
     for mut socket in sockets.iter().map(RefCell::borrow_mut) {
         if !socket.has_last {
             socket.deliver(|socket| socket.is_over = true);

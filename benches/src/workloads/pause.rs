@@ -7,7 +7,7 @@ use fastrand::Rng;
 use super::{SEED, in_settings, quantile};
 use crate::measure::{self, ClockId, Sample};
 use crate::plan::{Job, Workload as W};
-use crate::timers::{Payload, Timers, Waking, payload};
+use crate::timers::{Payload, ReportsDeadline, TimerSet, payload};
 
 const SPAN: u64 = 120_000;
 const SLEEP: u64 = 10_000;
@@ -22,7 +22,7 @@ const BURST: usize = 1_500;
 const HEARTBEATS: [(&str, Option<u64>); 4] =
     [("none", None), ("50ms", Some(50)), ("250ms", Some(250)), ("1s", Some(1000))];
 
-struct Pause<T: Timers> {
+struct Pause<T: TimerSet> {
     timers: T,
     fired: Vec<Payload>,
     now: u64,
@@ -39,7 +39,7 @@ struct Turn {
     touched: Option<u64>,
 }
 
-impl<T: Timers> Pause<T> {
+impl<T: TimerSet> Pause<T> {
     fn empty(n: usize, budget: usize) -> Self {
         // The memory is touched in advance, so that turns do not include the page faults.
         let mut fired = vec![payload(0); n];
@@ -69,12 +69,13 @@ impl<T: Timers> Pause<T> {
         self.now = now;
         let (before, fired) = (self.fired.len(), &mut self.fired);
         let touched = self.timers.touched();
-        let cpu_started = measure::read(ClockId::ThreadCPUTime);
+        let cpu_started = measure::read_clock(ClockId::ThreadCPUTime);
         let started = Instant::now();
         self.timers.advance_within(now, self.budget, |payload| fired.push(payload));
         let nanos = started.elapsed().as_nanos() as f64;
-        let cpu_nanos =
-            measure::read(ClockId::ThreadCPUTime).saturating_sub(cpu_started).as_nanos() as f64;
+        let cpu_nanos = measure::read_clock(ClockId::ThreadCPUTime)
+            .saturating_sub(cpu_started)
+            .as_nanos() as f64;
         let touched = self.timers.touched().zip(touched).map(|(after, before)| after - before);
         let fired = self.fired.len() - before;
         self.turns.push(Turn { nanos, cpu_nanos, fired, touched });
@@ -109,7 +110,7 @@ fn curve(sorted: &[f64]) -> Vec<(f64, f64)> {
 
 /// Measures the time of each turn, including one clock reading. A timer that fires is added again
 /// for 120 s, except in `pause-all-due`.
-pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
+pub fn run<T: TimerSet>(job: Job) -> Vec<Sample> {
     let Job { workload, n, scale, .. } = job;
     let mut pause = Pause::<T>::new(workload, n);
     if workload == W::PauseAllDue {
@@ -130,11 +131,11 @@ pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
 
 /// Adds timers of ten minutes within 1.5 s, with or without a heartbeat. Then runs turns only at
 /// the next deadlines that the peer reports.
-pub fn heartbeats<T: Waking>(job: Job) -> Vec<Sample> {
+pub fn heartbeats<T: ReportsDeadline>(job: Job) -> Vec<Sample> {
     in_settings(&HEARTBEATS, |period| beside_heartbeat::<T>(job, period))
 }
 
-fn beside_heartbeat<T: Waking>(job: Job, period: Option<u64>) -> Vec<Sample> {
+fn beside_heartbeat<T: ReportsDeadline>(job: Job, period: Option<u64>) -> Vec<Sample> {
     let n = job.n;
     let mut pause = Pause::<T>::empty(n + 1, usize::MAX);
     let (beat, mut ended) = ([u64::MAX; 3], 0);

@@ -18,7 +18,7 @@ use super::{SEED, in_settings};
 use crate::across::{Lock, Shareable};
 use crate::measure::{Sample, cpu_nanos};
 use crate::plan::Job;
-use crate::timers::Timers;
+use crate::timers::TimerSet;
 
 const TICK: Duration = Duration::from_millis(1);
 
@@ -31,20 +31,20 @@ const LONG: u64 = 30_000;
 const SHORT: u64 = 10;
 
 const SETTINGS: [(&str, Layout); 3] = [
-    ("1-core", Layout { cores: 1, far: false }),
-    ("2-cores", Layout { cores: 2, far: false }),
-    ("2-cores-far", Layout { cores: 2, far: true }),
+    ("1-core", Layout { cores: 1, makers_own_keys: false }),
+    ("2-cores", Layout { cores: 2, makers_own_keys: false }),
+    ("2-cores-far", Layout { cores: 2, makers_own_keys: true }),
 ];
 
-pub fn run<D: Delayed>(job: Job) -> Vec<Sample> {
+pub fn run<D: PurgatoryPeer>(job: Job) -> Vec<Sample> {
     in_settings(&SETTINGS, |layout| in_layout::<D>(job, layout))
 }
 
-fn in_layout<D: Delayed>(job: Job, layout: Layout) -> Vec<Sample> {
+fn in_layout<D: PurgatoryPeer>(job: Job, layout: Layout) -> Vec<Sample> {
     let (keys, durations) = (job.n, job.durations());
     let state = SharedState::leaked(keys, layout);
     let cores = on_cores(layout, move |delayed: D, core| {
-        let mut load = Load::new(delayed, core, state, layout);
+        let mut load = CoreLoad::new(delayed, core, state, layout);
         while !state.is_over.load(Relaxed) {
             load.pass();
         }
@@ -70,7 +70,7 @@ fn in_layout<D: Delayed>(job: Job, layout: Layout) -> Vec<Sample> {
     ]
 }
 
-fn on_cores<D: Delayed, R: Send + 'static>(
+fn on_cores<D: PurgatoryPeer, R: Send + 'static>(
     layout: Layout,
     run: impl Fn(D, &Core) -> R + Send + Sync + 'static,
 ) -> Cores<R> {
@@ -79,9 +79,9 @@ fn on_cores<D: Delayed, R: Send + 'static>(
         let clocks = Arc::clone(&clocks);
         move |core| Config::new().tick(TICK).clock(&clocks[core])
     });
-    let common = D::common(layout);
+    let shared = D::new_shared(layout);
     let cores =
-        cores.start(move |core| run(D::new(&common, &core, clocks[core.index()].clone()), &core));
+        cores.start(move |core| run(D::new(&shared, &core, clocks[core.index()].clone()), &core));
     cores.expect("threads can be started")
 }
 
@@ -89,7 +89,7 @@ fn ended(state: &SharedState) -> [u64; 2] {
     [0, 1].map(|i| state.per_core.iter().map(|ended| ended.read()[i]).sum())
 }
 
-struct Load<D: Delayed> {
+struct CoreLoad<D: PurgatoryPeer> {
     delayed: D,
     state: &'static SharedState,
     layout: Layout,
@@ -102,7 +102,7 @@ struct Load<D: Delayed> {
     events_made: u64,
 }
 
-impl<D: Delayed> Load<D> {
+impl<D: PurgatoryPeer> CoreLoad<D> {
     fn new(delayed: D, core: &Core, state: &'static SharedState, layout: Layout) -> Self {
         let rng = Rng::with_seed(SEED + core.index() as u64);
         let (core, to_force) = (core.index(), Vec::new());
@@ -169,14 +169,14 @@ impl<D: Delayed> Load<D> {
 }
 
 /// One core's access to the operations.
-pub trait Delayed: Sized + 'static {
+pub trait PurgatoryPeer: Sized + 'static {
     type Shared: Clone + Send + Sync + 'static;
     type Id: Copy;
 
-    fn common(layout: Layout) -> Self::Shared;
+    fn new_shared(layout: Layout) -> Self::Shared;
 
     /// Creates a core's access on its thread, whose wheel uses `clock`.
-    fn new(common: &Self::Shared, core: &Core, clock: ManualClock) -> Self;
+    fn new(shared: &Self::Shared, core: &Core, clock: ManualClock) -> Self;
 
     /// Adds an operation; returns `None` if it completes at once.
     fn add(&mut self, operation: Operation, ticks: u64) -> Option<Self::Id>;
@@ -194,7 +194,7 @@ pub trait Delayed: Sized + 'static {
 pub struct Layout {
     pub cores: usize,
     /// True if a key belongs to the core that makes its events, false if to the waiting core.
-    pub far: bool,
+    pub makers_own_keys: bool,
 }
 
 impl Layout {
@@ -203,9 +203,9 @@ impl Layout {
         (maker + 1) % self.cores
     }
 
-    pub fn home(self, key: usize) -> usize {
+    pub fn owner_of_key(self, key: usize) -> usize {
         let maker = key % self.cores;
-        if self.far { maker } else { self.waiting_for(maker) }
+        if self.makers_own_keys { maker } else { self.waiting_for(maker) }
     }
 }
 
@@ -266,12 +266,12 @@ pub struct Corewheel {
     clock: ManualClock,
 }
 
-impl Delayed for Corewheel {
+impl PurgatoryPeer for Corewheel {
     type Shared = PurgatoryGroup<usize>;
     type Id = OperationId;
 
-    fn common(layout: Layout) -> Self::Shared {
-        PurgatoryGroup::by(move |&key| layout.home(key))
+    fn new_shared(layout: Layout) -> Self::Shared {
+        PurgatoryGroup::partitioned_by(move |&key| layout.owner_of_key(key))
     }
 
     fn new(group: &Self::Shared, core: &Core, clock: ManualClock) -> Self {
@@ -312,7 +312,7 @@ pub struct Locked<T: Shareable, L: Lock> {
     cores: usize,
 }
 
-pub struct Inner<T: Timers> {
+pub struct Inner<T: TimerSet> {
     watches: HashMap<usize, Vec<Id>>,
     operations: SlotMap<Id, (Operation, T::Handle)>,
     timers: T,
@@ -321,8 +321,8 @@ pub struct Inner<T: Timers> {
 
 pub type Id = DefaultKey;
 
-impl<T: Timers> Inner<T> {
-    fn park(&mut self, operation: Operation, ticks: u64) -> Id {
+impl<T: TimerSet> Inner<T> {
+    fn insert_waiting(&mut self, operation: Operation, ticks: u64) -> Id {
         let (watch, deadline) = (operation.key as usize, self.now + ticks);
         let mut add = |id: Id| self.timers.add(deadline, [id.data().as_ffi(); 3]);
         let id = self.operations.insert_with_key(|id| (operation, add(id)));
@@ -364,11 +364,11 @@ impl<T: Shareable, L: Lock> Locked<T, L> {
     }
 }
 
-impl<T: Shareable, L: Lock> Delayed for Locked<T, L> {
+impl<T: Shareable, L: Lock> PurgatoryPeer for Locked<T, L> {
     type Shared = (Arc<L::Of<Inner<T>>>, usize);
     type Id = Id;
 
-    fn common(layout: Layout) -> Self::Shared {
+    fn new_shared(layout: Layout) -> Self::Shared {
         let (watches, operations) = (HashMap::new(), SlotMap::new());
         let inner = Inner { watches, operations, timers: T::new(), now: 0 };
         (Arc::new(inner.into()), layout.cores)
@@ -386,7 +386,7 @@ impl<T: Shareable, L: Lock> Delayed for Locked<T, L> {
         // A tick of any core advances the time of all cores.
         let ticks = ticks * self.cores as u64;
         let (id, done) = L::with(&self.inner, |inner| {
-            let id = inner.park(operation, ticks);
+            let id = inner.insert_waiting(operation, ticks);
             // An event may have come since the first check.
             let is_complete = inner.get(id).is_some_and(DelayedOperation::try_complete);
             (id, if is_complete { inner.take(id) } else { None })
@@ -426,8 +426,8 @@ mod tests {
 
     const FOR_EVER: u64 = 30_000;
 
-    fn ends_in_each_way<D: Delayed>() {
-        let layout = Layout { cores: 1, far: false };
+    fn ends_in_each_way<D: PurgatoryPeer>() {
+        let layout = Layout { cores: 1, makers_own_keys: false };
         let state = SharedState::leaked(2, layout);
         let cores = on_cores(layout, move |mut delayed: D, _| {
             let operation = |key, wanted| Operation { state, key, core: 0, wanted };

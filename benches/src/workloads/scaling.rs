@@ -8,11 +8,11 @@ use std::time::Duration;
 use super::operations::{Churn, Delay};
 use crate::cores;
 use crate::measure::{
-    self, ClockId, Load, Sample, batches, median_of, warm_up, warm_up_operations,
+    self, ClockId, Load, Sample, median_of, run_batches, warm_up, warm_up_operations,
 };
 use crate::peers::Floor;
 use crate::plan::Job;
-use crate::timers::Timers;
+use crate::timers::TimerSet;
 
 /// How long one load runs before the next one; much longer than refilling the cache takes.
 const SLICE: Duration = Duration::from_millis(40);
@@ -27,7 +27,7 @@ const ROUND: [(bool, [bool; 2]); 6] = {
 type Rates = [f64; ROUND.len()];
 
 /// Measures the speed-ups of the peer and of the floor, and their ratio.
-pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
+pub fn run<T: TimerSet>(job: Job) -> Vec<Sample> {
     let barrier = Barrier::new(2);
     let core = |core| rates::<T>(job, core, &barrier);
     let (first, second) = cores::on_two(|| core(0), || core(1));
@@ -39,12 +39,12 @@ pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
     ]
 }
 
-fn rates<T: Timers>(job: Job, core: usize, barrier: &Barrier) -> Vec<Rates> {
+fn rates<T: TimerSet>(job: Job, core: usize, barrier: &Barrier) -> Vec<Rates> {
     let (n, durations) = (job.n, job.durations());
     let mut own = Churn::<T>::new(n, Delay::MIXED);
     let mut empty = Churn::<Floor<false>>::new(n, Delay::MIXED);
-    measure::run(warm_up(&mut own, warm_up_operations(n), durations));
-    measure::run(warm_up(&mut empty, warm_up_operations(n), durations));
+    measure::poll_ready(warm_up(&mut own, warm_up_operations(n), durations));
+    measure::poll_ready(warm_up(&mut empty, warm_up_operations(n), durations));
     let mut slice = |(is_empty, cores): (bool, [bool; 2])| {
         barrier.wait();
         match is_empty {
@@ -58,10 +58,10 @@ fn rates<T: Timers>(job: Job, core: usize, barrier: &Barrier) -> Vec<Rates> {
 
 /// Returns operations per second of CPU time, which excludes other load on the machine.
 fn rate(load: &mut impl Load) -> f64 {
-    let ran = measure::read(ClockId::ThreadCPUTime);
-    let timing = measure::run(batches(load, u64::MAX, SLICE));
+    let ran = measure::read_clock(ClockId::ThreadCPUTime);
+    let timing = measure::poll_ready(run_batches(load, u64::MAX, SLICE));
     timing.operations as f64
-        / measure::read(ClockId::ThreadCPUTime).saturating_sub(ran).as_secs_f64()
+        / measure::read_clock(ClockId::ThreadCPUTime).saturating_sub(ran).as_secs_f64()
 }
 
 /// Divides the rate of both cores by the mean rate of one core, for the peer and for the floor.

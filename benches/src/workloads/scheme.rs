@@ -9,7 +9,7 @@ use fastrand::Rng;
 use super::SEED;
 use crate::measure::{Sample, median};
 use crate::plan::{Job, Peer};
-use crate::timers::{Timers, not_due};
+use crate::timers::{TimerSet, not_due};
 
 /// The intervals of the N timers, in ticks: 5 to 60 s.
 const INTERVALS: RangeInclusive<u64> = 5000..=60_000;
@@ -28,7 +28,7 @@ const LINEAR_CALLS: usize = 4_000_000;
 
 /// Measures ns per call of each routine, without the clock readings. Nodes lie in memory in random
 /// order, as after long use. An O(n) routine is called fewer times.
-pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
+pub fn run<T: TimerSet>(job: Job) -> Vec<Sample> {
     // The freed block makes glibc keep freed memory, as after a long run. So the second call of
     // `routines` reuses the memory of the first.
     drop(black_box(vec![1_u8; 30 << 20]));
@@ -37,17 +37,17 @@ pub fn run<T: Timers>(job: Job) -> Vec<Sample> {
     nanos.map(|(routine, nanos)| job.sample(routine, "ns", nanos)).collect()
 }
 
-fn routines<T: Timers>(job: Job) -> [f64; 4] {
-    let mut run = Run::<T>::new(job);
+fn routines<T: TimerSet>(job: Job) -> [f64; 4] {
+    let mut run = SchemeRun::<T>::new(job);
     // The first call allocates memory for stopped timers that a scheme has not removed.
     run.start_and_stop();
     let [start, stop] = run.start_and_stop();
     let expiry = run.expiry();
-    let tick = Run::<T>::new(job).quiet_tick();
+    let tick = SchemeRun::<T>::new(job).quiet_tick();
     [start, stop, tick, expiry]
 }
 
-struct Run<T: Timers> {
+struct SchemeRun<T: TimerSet> {
     job: Job,
     timers: T,
     now: u64,
@@ -58,13 +58,13 @@ struct Run<T: Timers> {
     batch: usize,
 }
 
-impl<T: Timers> Run<T> {
+impl<T: TimerSet> SchemeRun<T> {
     fn new(job: Job) -> Self {
         let batch = if is_start_linear(job) { 10 } else { (job.n / 8).max(10) };
         let (timers, live, rng) = (T::new(), Vec::new(), Rng::with_seed(SEED));
         let clock_nanos = median((0..1001).map(|_| nanos_since(Instant::now())).collect());
         let mut run = Self { job, timers, now: 0, live, clock_nanos, rng, batch };
-        run.pass(12_345);
+        run.advance_idle(12_345);
         run.age();
         let mut intervals: Vec<u64> = (0..job.n).map(|_| run.rng.u64(INTERVALS)).collect();
         if is_start_linear(job) {
@@ -72,7 +72,7 @@ impl<T: Timers> Run<T> {
             intervals.sort_unstable();
         }
         run.live = intervals.into_iter().map(|interval| run.start(interval)).collect();
-        run.pass(SETTLE);
+        run.advance_idle(SETTLE);
         run
     }
 
@@ -81,7 +81,7 @@ impl<T: Timers> Run<T> {
         let mut handles: Vec<_> = (0..self.job.n).map(|_| self.start(*INTERVALS.end())).collect();
         self.rng.shuffle(&mut handles);
         assert!(handles.into_iter().all(|handle| self.timers.cancel(&handle)));
-        self.pass(SETTLE);
+        self.advance_idle(SETTLE);
     }
 
     fn start(&mut self, interval: u64) -> T::Handle {
@@ -89,7 +89,7 @@ impl<T: Timers> Run<T> {
     }
 
     /// Lets ticks pass in which no timer is due.
-    fn pass(&mut self, ticks: u64) {
+    fn advance_idle(&mut self, ticks: u64) {
         self.now += ticks;
         black_box(&mut self.timers).advance(self.now, not_due);
     }
@@ -114,7 +114,7 @@ impl<T: Timers> Run<T> {
             }
             starting += self.since(started);
             stopping += self.stop_some();
-            self.pass(1);
+            self.advance_idle(1);
         }
         [starting, stopping].map(|nanos| nanos / (batch * batches) as f64)
     }
@@ -143,7 +143,7 @@ impl<T: Timers> Run<T> {
         };
         let started = Instant::now();
         for _ in 0..ticks {
-            self.pass(1);
+            self.advance_idle(1);
         }
         self.since(started) / ticks as f64
     }

@@ -9,7 +9,7 @@ use fastrand::Rng;
 use super::{SEED, in_settings, quantile};
 use crate::measure::Sample;
 use crate::plan::Job;
-use crate::timers::{Payload, Waking, Window, payload};
+use crate::timers::{Payload, ReportsDeadline, Window, payload};
 
 const DELAYS: RangeInclusive<u64> = 1000..=120_000;
 /// The measured virtual time, after a warm-up of the same length.
@@ -41,7 +41,7 @@ struct Sleeper<T> {
     ended: u64,
 }
 
-impl<T: Waking> Sleeper<T> {
+impl<T: ReportsDeadline> Sleeper<T> {
     fn new(n: usize, slack: Slack) -> Self {
         let (timers, fired, rng) = (T::new(), Vec::with_capacity(n), Rng::with_seed(SEED));
         let mut sleeper = Self { timers, slack, fired, rng, now: 0, wake_ups: 0, ended: 0 };
@@ -72,7 +72,7 @@ impl<T: Waking> Sleeper<T> {
 }
 
 /// Measures a loop that sleeps until the next deadline, and adds each fired timer again.
-pub fn within<T: Waking>(job: Job) -> Vec<Sample> {
+pub fn within<T: ReportsDeadline>(job: Job) -> Vec<Sample> {
     in_settings(&SLACKS, |slack| {
         let mut sleeper = Sleeper::<T>::new(job.n, slack);
         sleeper.run(SECONDS);
@@ -92,11 +92,11 @@ pub fn within<T: Waking>(job: Job) -> Vec<Sample> {
 }
 
 /// Measures the timers per tick, without empty ticks, and the longest turn.
-pub fn spread<T: Waking>(job: Job) -> Vec<Sample> {
+pub fn spread<T: ReportsDeadline>(job: Job) -> Vec<Sample> {
     in_settings(&RANGES, |range| over_range::<T>(job, range))
 }
 
-fn over_range<T: Waking>(job: Job, range: u64) -> Vec<Sample> {
+fn over_range<T: ReportsDeadline>(job: Job, range: u64) -> Vec<Sample> {
     let n = job.n;
     fastrand::seed(SEED);
     let mut timers = T::new();

@@ -115,7 +115,7 @@ pub fn run<S: FnMut(), W: FnMut() + Send>(job: Job, new: fn() -> (S, W)) -> Vec<
     samples
 }
 
-pub fn run_twice(job: Job) -> Vec<Sample> {
+pub fn run_add_and_closure(job: Job) -> Vec<Sample> {
     let mut by_timer = run(job, corewheel::<true>);
     for sample in &mut by_timer {
         sample.workload.insert_str("waking".len(), "-add");

@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 use tokio::task::{unconstrained, yield_now};
 
 use super::{NOT_DUE_MS, SEED};
-use crate::across::{BATCH, IN_FLIGHT, Owner, Remote, both_ways};
+use crate::across::{BATCH, IN_FLIGHT, Owner, Remote, channel_pair};
 use crate::cores;
 use crate::measure::{self, Sample, median_of};
 use crate::plan::{Job, Workload as W};
@@ -22,11 +22,11 @@ use crate::timers::{not_due, payload};
 
 /// An idle party spins this number of times between two steps, to leave cache lines to the other
 /// party.
-const PAUSES: usize = 32;
+const IDLE_SPINS: usize = 32;
 
 /// Returns the number of timers handed over in an interval, a multiple of [`BATCH`], and the number
 /// of timed intervals. The warm-up before them has equally many intervals.
-fn amounts(job: Job) -> (u64, usize) {
+fn timers_and_intervals(job: Job) -> (u64, usize) {
     job.scale.pick((1 << 15, 64), (1 << 14, 10), (1 << 10, 2))
 }
 
@@ -36,7 +36,7 @@ pub struct Interval {
     /// The time until all hand-overs, cancels and collections were done.
     pub elapsed: Duration,
     /// The time spent in calls of `cancel`.
-    pub busy: Duration,
+    pub in_cancel: Duration,
     /// Timers of the other party that this party cancelled.
     pub cancelled: u64,
     pub handed: u64,
@@ -67,8 +67,8 @@ struct Exchange<H> {
 
 impl<H> Exchange<H> {
     fn pair(job: Job) -> [Self; 2] {
-        let [first, second] = both_ways(|| RingBuffer::new(IN_FLIGHT));
-        let (handed, _) = amounts(job);
+        let [first, second] = channel_pair(|| RingBuffer::new(IN_FLIGHT));
+        let (handed, _) = timers_and_intervals(job);
         let other = if job.workload == W::XcancelBoth { handed } else { 0 };
         [(first, handed, other), (second, other, handed)].map(|(ring, to_hand, to_cancel)| {
             let (to_other, from_other) = ring;
@@ -107,7 +107,7 @@ impl<T: Owner> Party<T> {
         }
         let cancels = self.done.cancelled < self.exchange.to_cancel && self.cancel();
         if !hands && !cancels {
-            (0..PAUSES).for_each(|_| spin_loop());
+            (0..IDLE_SPINS).for_each(|_| spin_loop());
         }
     }
 
@@ -145,10 +145,10 @@ impl<T: Owner> Party<T> {
         for handle in self.batch.drain(..) {
             cancelled += u64::from(self.other.cancel(handle));
         }
-        self.done.busy += started.elapsed();
+        self.done.in_cancel += started.elapsed();
         assert_eq!(cancelled, BATCH as u64, "each timer was live");
         self.done.cancelled += cancelled;
-        self.other.send();
+        self.other.return_boxes();
         true
     }
 
@@ -179,9 +179,9 @@ pub fn on_threads<T: Owner>(job: Job) -> Vec<[Interval; 2]> {
         to_other.send(remote).expect("the other party waits");
         let other = of_other.recv().expect("the other party sends");
         let party = Party::new(own, other, job.n, start);
-        measure::run(party.run(amounts(job).1, false))
+        measure::poll_ready(party.run(timers_and_intervals(job).1, false))
     };
-    let ([first, second], [line, other_line]) = (Exchange::pair(job), both_ways(mpsc::channel));
+    let ([first, second], [line, other_line]) = (Exchange::pair(job), channel_pair(mpsc::channel));
     let (first, second) = cores::on_two(|| run(first, line), || run(second, other_line));
     pair_results(first, second)
 }
@@ -192,7 +192,7 @@ pub fn in_tasks<T: Owner + Send + 'static>(job: Job, runtime: &Runtime) -> Vec<[
     // Unconstrained, as in `run::in_task`.
     let run = |own: T, other, start| {
         unconstrained(async move {
-            Party::new(own, other, job.n, start).run(amounts(job).1, true).await
+            Party::new(own, other, job.n, start).run(timers_and_intervals(job).1, true).await
         })
     };
     runtime.block_on(async {
@@ -213,10 +213,10 @@ fn pair_results(first: Vec<Interval>, second: Vec<Interval>) -> Vec<[Interval; 2
 /// medians of the undisturbed intervals, or of all if there are none.
 pub fn run(job: Job, exchange: impl FnOnce(Job) -> Vec<[Interval; 2]>) -> Vec<Sample> {
     let both = job.workload == W::XcancelBoth;
-    let before = cores::line_nanos();
+    let before = cores::cache_line_nanos();
     let intervals = exchange(job);
-    let line = f64::midpoint(before, cores::line_nanos());
-    let timers = amounts(job).0 * if both { 2 } else { 1 };
+    let line = f64::midpoint(before, cores::cache_line_nanos());
+    let timers = timers_and_intervals(job).0 * if both { 2 } else { 1 };
     let undisturbed: Vec<_> =
         intervals.iter().filter(|ends| ends.iter().all(|end| end.undisturbed)).collect();
     let share = 100.0 * undisturbed.len() as f64 / intervals.len() as f64;
@@ -225,7 +225,7 @@ pub fn run(job: Job, exchange: impl FnOnce(Job) -> Vec<[Interval; 2]>) -> Vec<Sa
     let elapsed = median_of(&counted, |[first, second]| {
         per_timer(if both { first.elapsed.max(second.elapsed) } else { first.elapsed })
     });
-    let call = median_of(&counted, |[first, second]| per_timer(first.busy + second.busy));
+    let call = median_of(&counted, |[first, second]| per_timer(first.in_cancel + second.in_cancel));
     vec![
         job.sample("", "ns", elapsed),
         job.sample("call", "ns", call),
