@@ -77,7 +77,7 @@ fn start(offline: OfflineSender) -> io::Result<(SocketAddr, ShardRef, JoinHandle
     poll.registry().register(&mut socket, SOCKET, Interest::READABLE)?;
     let (address, (ready, shard)) = (socket.local_addr()?, mpsc::channel());
     let server = thread::spawn(move || {
-        let config = Config::new().on_wake(move || waker.wake().expect("the poll is alive"));
+        let config = Config::new().wake_hook(move || waker.wake().expect("the poll is alive"));
         config.install().expect("this thread has no wheel yet");
         ready.send(local_timer().shard_ref()).expect("the main thread waits for it");
         serve(poll, &socket, &offline)

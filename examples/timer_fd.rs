@@ -31,7 +31,7 @@ mod linux {
     use rustix::io::Errno;
 
     const FIRST_WAIT: Duration = Duration::from_millis(20);
-    const DEADLINE: Duration = Duration::from_millis(500);
+    const REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Outcome {
@@ -70,7 +70,7 @@ mod linux {
         let request =
             Rc::new(RefCell::new(Request { socket, server, sent: 0, retry: None, outcome: None }));
         let late = Rc::clone(&request);
-        let deadline = local_timer().add(DEADLINE, move || end(&late, Outcome::TimedOut));
+        let deadline = local_timer().add(REQUEST_TIMEOUT, move || end(&late, Outcome::TimedOut));
         send(&request);
 
         let timer = local_timer().timer_fd()?;
@@ -126,7 +126,7 @@ mod linux {
         let took = begun.elapsed();
         println!("{outcome:?} after {sent} packets and {took:?}");
         assert_eq!(outcome, Outcome::TimedOut);
-        assert!(took >= DEADLINE && local_timer().is_empty());
+        assert!(took >= REQUEST_TIMEOUT && local_timer().is_empty());
         Ok(())
     }
 }

@@ -32,7 +32,7 @@ pub(crate) enum Key {
 /// Returns the group of all cores' purgatories. Partition `n` belongs to core `n` modulo the number
 /// of cores.
 pub(crate) fn purgatory() -> PurgatoryGroup<Key> {
-    PurgatoryGroup::by(|key| match *key {
+    PurgatoryGroup::partitioned_by(|key| match *key {
         Key::Producers(partition) | Key::Readers(partition) => partition as usize,
     })
 }
@@ -46,7 +46,7 @@ pub(crate) struct DelayedRequest {
 
 impl DelayedRequest {
     /// Returns the current position, which must reach `wanted`.
-    fn reached(&self) -> u64 {
+    fn current_position(&self) -> u64 {
         let Request { kind, partition, .. } = self.request;
         let Some(partition) = self.log.get(partition as usize) else { return 0 };
         match kind {
@@ -58,14 +58,14 @@ impl DelayedRequest {
 
 impl DelayedOperation for DelayedRequest {
     fn try_complete(&mut self) -> bool {
-        self.reached() >= self.wanted
+        self.current_position() >= self.wanted
     }
 
     fn on_complete(self, how: Completion) {
         let Request { number, kind, .. } = self.request;
         // The answer to a producer is the end of its bytes. The answer to a reader is the end of
         // the readable bytes.
-        let position = if kind == Kind::Produce { self.wanted } else { self.reached() };
+        let position = if kind == Kind::Produce { self.wanted } else { self.current_position() };
         let is_timed_out = how == Completion::Expired;
         // Fails if the client has disconnected or reads too slowly. The verdict reports this.
         let answer = wire::encode_line(&Answer { number, is_timed_out, position });
@@ -79,20 +79,20 @@ pub(crate) struct Broker {
     core: usize,
     cores: usize,
     /// The number of requests whose partition belongs to another core.
-    pub(crate) elsewhere: Cell<u64>,
+    pub(crate) foreign_requests: Cell<u64>,
 }
 
 impl Broker {
     pub(crate) fn new(purgatory: &PurgatoryGroup<Key>, core: &Core, log: Arc<Log>) -> Self {
         let (index, shards) = (core.index(), core.shards());
         let purgatory = purgatory.join(index, shards);
-        Self { purgatory, log, core: index, cores: shards.len(), elsewhere: Cell::new(0) }
+        Self { purgatory, log, core: index, cores: shards.len(), foreign_requests: Cell::new(0) }
     }
 
     pub(crate) fn serve(&self, request: Request, stream: &Rc<OwnedWriteHalf>) -> io::Result<()> {
-        let is_elsewhere = request.partition as usize % self.cores != self.core;
-        self.elsewhere.update(|elsewhere| elsewhere + u64::from(is_elsewhere));
-        let (key, wanted) = self.change(request).ok_or(ErrorKind::InvalidData)?;
+        let is_foreign = request.partition as usize % self.cores != self.core;
+        self.foreign_requests.update(|count| count + u64::from(is_foreign));
+        let (key, wanted) = self.apply_to_log(request).ok_or(ErrorKind::InvalidData)?;
         let (log, stream) = (Arc::clone(&self.log), Rc::clone(stream));
         let delayed = DelayedRequest { log, request, wanted, stream };
         let timeout = Duration::from_millis(request.timeout_ms);
@@ -103,7 +103,7 @@ impl Broker {
     }
 
     /// Applies the request to the log. Returns the key to watch, and the position to wait for.
-    fn change(&self, request: Request) -> Option<(Key, u64)> {
+    fn apply_to_log(&self, request: Request) -> Option<(Key, u64)> {
         let Request { kind, partition, follower, position, .. } = request;
         let data = self.log.get(partition as usize)?;
         let (producers, readers) = (Key::Producers(partition), Key::Readers(partition));

@@ -19,7 +19,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 pub(crate) struct CoreReport {
     pub(crate) counts: PurgatoryCounts,
-    pub(crate) elsewhere: u64,
+    pub(crate) foreign_requests: u64,
 }
 
 pub(crate) fn run(
@@ -37,7 +37,10 @@ pub(crate) fn run(
         while broker.purgatory.counts().watches > 0 && since.elapsed() < SETTLE_TIMEOUT {
             sleep(POLL_INTERVAL).await;
         }
-        Ok(CoreReport { counts: broker.purgatory.counts(), elsewhere: broker.elsewhere.get() })
+        Ok(CoreReport {
+            counts: broker.purgatory.counts(),
+            foreign_requests: broker.foreign_requests.get(),
+        })
     })?
 }
 

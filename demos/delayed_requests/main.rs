@@ -78,7 +78,7 @@ fn run(&Args { partitions, timeout_ms, duration, options }: &Args) -> io::Result
     }
     let (timeout, run) = (Duration::from_millis(timeout_ms), Duration::from_secs(duration));
     let plan = Plan { partitions, timeout, run };
-    server::reserve_files(2 * plan.connections(), options.cores())?;
+    server::raise_open_file_limit(2 * plan.connections(), options.cores())?;
     let partition = |_| Partition::new(FOLLOWERS.len());
     let log = Arc::new((0..partitions).map(partition).collect::<Log>());
     let purgatory = broker::purgatory();

@@ -32,12 +32,12 @@ pub(crate) const CONSUMERS: Range<usize> = 6..10;
 const PRODUCES_PER_TIMEOUT: u32 = 5;
 /// In a contested stall, the condition of a producer's request is planned to become true at most
 /// this long before or after the request times out.
-const CONTEST: Duration = Duration::from_millis(2);
+const CONTEST_MARGIN: Duration = Duration::from_millis(2);
 const CONTEST_STEPS: u32 = 8;
 /// How long the load waits for answers after the planned end.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The size of a record in bytes. A consumer waits for `RECORDS_WANTED` records, except in a stall.
-const RECORD: u64 = 100;
+const RECORD_BYTES: u64 = 100;
 const RECORDS_WANTED: u64 = 3;
 
 /// The size of the load and the times of its actions. Times count from the start of the run.
@@ -78,8 +78,8 @@ impl Plan {
     /// contested stall with the number `stall`.
     pub(crate) fn contest_delay(&self, stall: u32) -> Duration {
         // `CONTEST_STEPS + 1` and 7 have no common divisor, so every step occurs.
-        self.timeout.saturating_sub(CONTEST)
-            + CONTEST * 2 * (stall * 7 % (CONTEST_STEPS + 1)) / CONTEST_STEPS
+        self.timeout.saturating_sub(CONTEST_MARGIN)
+            + CONTEST_MARGIN * 2 * (stall * 7 % (CONTEST_STEPS + 1)) / CONTEST_STEPS
     }
 
     /// Returns the end of a partition's first round. The partitions do not all stall at once.
@@ -93,7 +93,7 @@ pub(crate) async fn run(
     id: u32,
     plan: Plan,
     server: SocketAddr,
-    (start, acting): (Instant, ActiveToken),
+    (start, active_token): (Instant, ActiveToken),
 ) -> io::Result<Vec<Client>> {
     let (mut clients, mut readers) = (Vec::new(), Vec::new());
     for _ in 0..CONSUMERS.end {
@@ -119,7 +119,7 @@ pub(crate) async fn run(
         let partition = PartitionClients { id, plan, start, clients, answered, next_produce };
         // The verdict reports unanswered requests.
         let _ = timeout_at((start + plan.give_up_at()).into(), partition.act()).await;
-        drop(acting);
+        drop(active_token);
     };
     join(act, join_all(readers.into_iter().enumerate().map(receive))).await;
     Ok(clients.into_inner())
@@ -224,7 +224,7 @@ impl PartitionClients<'_> {
     fn fetch(&self) {
         let clients = &mut self.clients.borrow_mut()[CONSUMERS];
         for consumer in clients.iter_mut().filter(|consumer| consumer.is_idle) {
-            let wanted = consumer.position + RECORD * RECORDS_WANTED;
+            let wanted = consumer.position + RECORD_BYTES * RECORDS_WANTED;
             self.send(consumer, Kind::Fetch, wanted, Expected::Condition);
         }
     }
@@ -234,7 +234,7 @@ impl PartitionClients<'_> {
         let (now, again) = (self.now(), self.now() + self.plan.pause());
         for (index, producer) in self.clients.borrow_mut()[PRODUCERS].iter_mut().enumerate() {
             if self.next_produce[index] <= now && producer.is_idle {
-                self.send(producer, Kind::Produce, RECORD, Expected::Condition);
+                self.send(producer, Kind::Produce, RECORD_BYTES, Expected::Condition);
                 self.next_produce[index] = again;
             }
         }
@@ -249,10 +249,10 @@ impl PartitionClients<'_> {
         let producers = &mut clients[PRODUCERS];
         // All producers have been answered, so the largest position is the end of the log.
         let end = producers.iter().map(|producer| producer.position).max().unwrap_or(0);
-        let beyond = end + RECORD * producers.len() as u64 + 1;
+        let beyond = end + RECORD_BYTES * producers.len() as u64 + 1;
         let expected = if is_contested { Expected::Either } else { Expected::Timeout };
         for producer in producers {
-            self.send(producer, Kind::Produce, RECORD, expected);
+            self.send(producer, Kind::Produce, RECORD_BYTES, expected);
         }
         for consumer in &mut clients[CONSUMERS] {
             self.send(consumer, Kind::Fetch, beyond, Expected::Timeout);

@@ -7,7 +7,7 @@ use corewheel::purgatory::PurgatoryCounts;
 use serde::Serialize;
 
 use crate::client::{Client, Expected, Record};
-use crate::common::verdict::{self, Failures, Lateness, Timers};
+use crate::common::verdict::{self, Failures, LatenessPercentiles, TimerTotals};
 use crate::core::CoreReport;
 
 #[derive(Debug, Serialize)]
@@ -15,9 +15,9 @@ pub(crate) struct Report {
     #[serde(flatten)]
     answers: Answers,
     /// Requests whose partition belongs to another core than the connection.
-    elsewhere: u64,
-    timers: Timers,
-    lateness_us: Lateness,
+    foreign_requests: u64,
+    timers: TimerTotals,
+    lateness_us: LatenessPercentiles,
     /// The longest delay that the machine caused to a thread of the clients. It is added to the
     /// limit of the lateness.
     held_up_us: u64,
@@ -41,7 +41,7 @@ impl Report {
     pub(crate) fn new<'a>(
         clients: impl Iterator<Item = &'a Client>,
         cores: &[CoreReport],
-        timers: Timers,
+        timers: TimerTotals,
         held_up: Duration,
         (late_limit, timeout): (Duration, Duration),
         failures: &mut Failures,
@@ -49,14 +49,16 @@ impl Report {
         let (mut answers, mut latenesses) = (Answers::default(), Vec::new());
         for client in clients {
             answers.connections += 1;
-            failures
-                .count(client.unexpected_answers, "answers were to requests that were never sent");
+            failures.add_cases(
+                client.unexpected_answers,
+                "answers were to requests that were never sent",
+            );
             for record in &client.records {
                 latenesses.extend(answers.add(record, failures));
             }
         }
-        let lateness_us = Lateness::new(latenesses.into_iter(), late_limit + held_up);
-        lateness_us.check(failures);
+        let lateness_us = LatenessPercentiles::new(latenesses.into_iter(), late_limit + held_up);
+        lateness_us.check_percentile(failures);
         if [answers.expected_timed_out, answers.completed, answers.contested].contains(&0) {
             failures.push(String::from("the run was too short"));
         }
@@ -76,11 +78,17 @@ impl Report {
             ("watches left", sum(|counts| counts.watches), "unanswered", unanswered),
             ("forced or handed back", sum(|counts| counts.forced + counts.handed_back), "such", 0),
         ]);
-        let elsewhere = cores.iter().map(|core| core.elsewhere).sum();
-        if cores.len() > 1 && elsewhere == 0 {
+        let foreign_requests = cores.iter().map(|core| core.foreign_requests).sum();
+        if cores.len() > 1 && foreign_requests == 0 {
             failures.push(String::from("no request arrived on another core than its partition's"));
         }
-        Self { answers, elsewhere, timers, lateness_us, held_up_us: verdict::micros(held_up) }
+        Self {
+            answers,
+            foreign_requests,
+            timers,
+            lateness_us,
+            held_up_us: verdict::micros(held_up),
+        }
     }
 }
 
@@ -93,22 +101,22 @@ impl Answers {
         self.completed += record.completed;
         self.timed_out += record.timed_out;
         self.unanswered += u64::from(answers == 0);
-        failures.count(answers > 1, "requests were answered more than once");
-        failures.count(answers == 0, "requests were not answered");
+        failures.add_cases(answers > 1, "requests were answered more than once");
+        failures.add_cases(answers == 0, "requests were not answered");
         match record.expected {
             Expected::Condition => {
                 self.wrongly_timed_out += u64::from(is_timed_out);
-                failures.count(is_timed_out, "requests timed out although no client stalled");
+                failures.add_cases(is_timed_out, "requests timed out although no client stalled");
             }
             Expected::Timeout => {
                 self.expected_timed_out += 1;
-                failures.count(is_completed, "requests completed although a client stalled");
+                failures.add_cases(is_completed, "requests completed although a client stalled");
             }
             Expected::Either => self.contested += 1,
         }
         let waited = record.answered.filter(|_| is_timed_out)? - record.sent;
         let is_early = waited < record.timeout;
-        failures.count(is_early, "requests timed out before their timeout had elapsed");
+        failures.add_cases(is_early, "requests timed out before their timeout had elapsed");
         Some(waited.saturating_sub(record.timeout))
     }
 }

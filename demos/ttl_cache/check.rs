@@ -12,7 +12,7 @@ use std::{io, thread};
 
 use serde::Serialize;
 
-use crate::common::verdict::{Failures, Timers, Verdict};
+use crate::common::verdict::{Failures, TimerTotals, Verdict};
 use crate::{Args, worker};
 use bounds::Exactness;
 use flood::Flood;
@@ -29,7 +29,7 @@ pub(crate) struct Report {
     exactness: Exactness,
     flood: Flood,
     /// The timers of the server that the check has started.
-    timers: Timers,
+    timers: TimerTotals,
     /// The number of requests that a core has executed for a connection of another core.
     remote_requests: u64,
 }
@@ -40,7 +40,7 @@ pub(crate) fn own_server(args: &Args) -> io::Result<Verdict<Report>> {
     let max_keys = args.max_keys.max(args.expiring as usize / 8 * 9 + 1_000);
     let server = worker::start(&Args { idle: IDLE, max_keys, ..args.clone() }, 0)?;
     let address = server.address;
-    let silent = thread::spawn(move || bounds::silence(address));
+    let silent = thread::spawn(move || bounds::time_idle_close(address));
     let mut report = check(args, address, 0, &mut failures)?;
     bounds::backpressure(address, &mut failures)?;
     let silent_for = silent.join().map_err(|_| io::Error::other("a client panicked"))??;
@@ -76,7 +76,7 @@ fn check(
     let answers = answers::check(server, failures)?;
     let exactness = bounds::exactness(server, tolerance_us, failures)?;
     let flood = flood::check(server, args.expiring, args.options.late_limit())?;
-    flood.get.check(failures);
-    failures.count(flood.release.left, "keys never expired");
-    Ok(Report { answers, exactness, flood, timers: Timers::default(), remote_requests: 0 })
+    flood.get_latency.check_percentile(failures);
+    failures.add_cases(flood.removal.left, "keys never expired");
+    Ok(Report { answers, exactness, flood, timers: TimerTotals::default(), remote_requests: 0 })
 }

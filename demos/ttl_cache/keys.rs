@@ -29,7 +29,7 @@ pub(crate) struct Keys {
     /// clock expires no keys.
     created_since_epoch: Duration,
     /// Refers to these keys: each timer's callback captures an upgraded clone.
-    own: Weak<RefCell<Self>>,
+    weak_self: Weak<RefCell<Self>>,
 }
 
 #[derive(Default)]
@@ -53,7 +53,7 @@ impl Entry {
 impl Keys {
     pub(crate) fn new(capacity: usize) -> Rc<RefCell<Self>> {
         let created_since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Rc::new_cyclic(|own| {
+        Rc::new_cyclic(|weak_self| {
             RefCell::new(Self {
                 // Allocates the final size, because growing a table of a million keys would stall
                 // the core.
@@ -61,7 +61,7 @@ impl Keys {
                 capacity,
                 created_at: Instant::now(),
                 created_since_epoch,
-                own: Weak::clone(own),
+                weak_self: Weak::clone(weak_self),
             })
         })
     }
@@ -100,7 +100,7 @@ impl Keys {
     /// there is no such key.
     pub(crate) fn expire_at(&mut self, key: &[u8], deadline: Duration) -> bool {
         let delay = deadline.saturating_sub(self.now());
-        let own = Weak::clone(&self.own);
+        let weak_self = Weak::clone(&self.weak_self);
         let Some(entry) = self.find(key) else { return false };
         if delay.is_zero() {
             return self.remove(key);
@@ -108,10 +108,10 @@ impl Keys {
         let timer = match entry.expiry {
             Some((_, timer)) if timer.reset(delay) => timer,
             _ => {
-                let own = own.upgrade().expect("the keys are borrowed from their `Rc`");
+                let keys = weak_self.upgrade().expect("the keys are borrowed from their `Rc`");
                 let key: Rc<[u8]> = key.into();
                 // The closure has three words, so the timer stores it inline.
-                local_timer().add_local(delay, move || drop(own.borrow_mut().entries.remove(&key)))
+                local_timer().add_local(delay, move || drop(keys.borrow_mut().entries.remove(&key)))
             }
         };
         entry.expiry = Some((deadline, timer));

@@ -87,7 +87,7 @@ fn main() -> ExitCode {
 }
 
 fn serve(args: &Args) -> io::Result<Infallible> {
-    server::reserve_files(args.max_clients, args.options.cores())?;
+    server::raise_open_file_limit(args.max_clients, args.options.cores())?;
     let server = worker::start(args, args.port)?;
     println!("ready at {}, {} event loops", server.address, args.options.cores());
     let mut failures = Failures::default();

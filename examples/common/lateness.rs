@@ -14,9 +14,9 @@ use super::Task;
 
 /// A task that never moves to another thread.
 #[allow(dead_code, reason = "unused if tasks move between threads")]
-pub(crate) type Local = Pin<Box<dyn Future<Output = ()>>>;
+pub(crate) type LocalTask = Pin<Box<dyn Future<Output = ()>>>;
 
-type Sleep = fn(Duration) -> Task;
+type SleepFn = fn(Duration) -> Task;
 
 /// The two timers are measured alternately, each in this many rounds.
 const ROUNDS: u64 = 4;
@@ -35,8 +35,8 @@ pub(crate) async fn compare(
     runtime: &str,
     resolution: &str,
     spawn: impl Fn(Task) -> Task,
-    own: Sleep,
-    corewheel: Sleep,
+    own: SleepFn,
+    corewheel: SleepFn,
 ) {
     let mut lateness = [(); 2].map(|()| [(); 2].map(|()| empty_histogram()));
     for _ in 0..ROUNDS {
@@ -67,7 +67,7 @@ pub(crate) async fn compare(
 
 /// Prints a row that says why the runtime cannot be measured on this machine.
 #[allow(dead_code, reason = "most runtimes need no io_uring")]
-pub(crate) fn print_left_out(runtime: &str, error: &std::io::Error) {
+pub(crate) fn print_skipped(runtime: &str, error: &std::io::Error) {
     println!("| {runtime} | left out: the kernel refuses io_uring: {error} |");
 }
 
@@ -76,7 +76,7 @@ fn empty_histogram() -> Histogram<u64> {
 }
 
 /// Returns the number of timers that have fired in all shards.
-async fn count_fired(own: Sleep) -> u64 {
+async fn count_fired(own: SleepFn) -> u64 {
     own(PUBLISH_WAIT).await;
     metrics::shards().iter().map(|shard| shard.counts.fired).sum()
 }
@@ -84,8 +84,8 @@ async fn count_fired(own: Sleep) -> u64 {
 /// Measures the lateness of many sleeps, in nanoseconds.
 async fn measure(
     spawn: impl Fn(Task) -> Task,
-    own: Sleep,
-    sleep: Sleep,
+    own: SleepFn,
+    sleep: SleepFn,
     busy_tasks: usize,
 ) -> Histogram<u64> {
     let lateness = Arc::new(Mutex::new(empty_histogram()));

@@ -23,7 +23,7 @@ type UsersAndDelay<U> = (Vec<U>, Duration);
 
 pub(crate) struct Load<U> {
     threads: Vec<JoinHandle<io::Result<UsersAndDelay<U>>>>,
-    acting: ActiveToken,
+    active_token: ActiveToken,
 }
 
 impl<U: Send + 'static> Load<U> {
@@ -33,19 +33,19 @@ impl<U: Send + 'static> Load<U> {
         users: u32,
         run: impl Fn(u32, (Instant, ActiveToken)) -> F + Clone + Send + 'static,
     ) -> Self {
-        let (acting, start) = (ActiveToken::default(), Instant::now());
+        let (active_token, start) = (ActiveToken::default(), Instant::now());
         let start = |thread| {
-            let (run, acting) = (run.clone(), Arc::clone(&acting));
+            let (run, active_token) = (run.clone(), Arc::clone(&active_token));
             // Each thread gets groups of ten consecutive users, which have different roles.
             let mine = (0..users).filter(move |id| *id as usize / 10 % THREADS == thread);
-            let user = move |id| run(id, (start, Arc::clone(&acting)));
+            let user = move |id| run(id, (start, Arc::clone(&active_token)));
             thread::spawn(move || simulate(mine.map(user)))
         };
-        Self { threads: (0..THREADS).map(start).collect(), acting }
+        Self { threads: (0..THREADS).map(start).collect(), active_token }
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        Arc::strong_count(&self.acting) == 1
+        Arc::strong_count(&self.active_token) == 1
     }
 
     /// Waits for the users, which end when the server has closed their connections. Returns the

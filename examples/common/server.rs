@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use corewheel::{Core, Cores, CoresBuilder, Counts, local_timer};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::verdict::{Failures, Timers};
+use super::verdict::{Failures, TimerTotals};
 
 /// The length of the listen queue: more than the connections that arrive while a core is busy.
 const BACKLOG: i32 = 4_096;
@@ -35,14 +35,14 @@ impl<R: Send + 'static> Server<R> {
     }
 
     /// Asks the loops to end and waits for them.
-    pub(crate) fn stop(self, failures: &mut Failures) -> (Vec<R>, Timers) {
+    pub(crate) fn stop(self, failures: &mut Failures) -> (Vec<R>, TimerTotals) {
         self.cores.stop();
         self.join(failures)
     }
 
     /// Waits for the loops. Returns their results and the counts of their timers.
-    pub(crate) fn join(self, failures: &mut Failures) -> (Vec<R>, Timers) {
-        let (mut reports, mut timers) = (Vec::new(), Timers::default());
+    pub(crate) fn join(self, failures: &mut Failures) -> (Vec<R>, TimerTotals) {
+        let (mut reports, mut timers) = (Vec::new(), TimerTotals::default());
         for (core, end) in self.cores.join().into_iter().enumerate() {
             match end {
                 Ok(Ok((report, counts))) => {
@@ -77,7 +77,7 @@ pub(crate) fn listeners(port: u16, cores: usize) -> io::Result<(SocketAddr, Vec<
 }
 
 /// Raises the limit of open files to the number that these sockets and cores need.
-pub(crate) fn reserve_files(sockets: usize, cores: usize) -> io::Result<()> {
+pub(crate) fn raise_open_file_limit(sockets: usize, cores: usize) -> io::Result<()> {
     let needed = (sockets + cores * FILES_PER_CORE + OTHER_FILES) as u64;
     let limit = rlimit::increase_nofile_limit(needed)?;
     if limit >= needed {

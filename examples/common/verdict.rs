@@ -71,7 +71,7 @@ impl Failures {
     }
 
     /// Adds cases of a failure: a number of cases, or one case if `cases` is true.
-    pub(crate) fn count(&mut self, cases: impl Into<u64>, what: &'static str) {
+    pub(crate) fn add_cases(&mut self, cases: impl Into<u64>, what: &'static str) {
         *self.cases.entry(what).or_default() += cases.into();
     }
 
@@ -92,7 +92,7 @@ impl Failures {
 
 /// The sums of all cores' timer counts, without the timers of `Cores::stop`.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct Timers {
+pub(crate) struct TimerTotals {
     pub(crate) added: u64,
     pub(crate) fired: u64,
     pub(crate) cancelled: u64,
@@ -100,7 +100,7 @@ pub(crate) struct Timers {
     pub(crate) live: u64,
 }
 
-impl Timers {
+impl TimerTotals {
     /// Adds the counts of one core. Checks that they add up and no callback has panicked.
     pub(crate) fn add(&mut self, core: usize, counts: &Counts, failures: &mut Failures) {
         if counts.added != counts.live + counts.fired + counts.cancelled + counts.handed_back {
@@ -119,7 +119,7 @@ impl Timers {
 
 /// Percentiles of a lateness, in microseconds.
 #[derive(Debug, Serialize)]
-pub(crate) struct Lateness {
+pub(crate) struct LatenessPercentiles {
     pub(crate) p50: u64,
     pub(crate) p99: u64,
     pub(crate) p999: u64,
@@ -127,7 +127,7 @@ pub(crate) struct Lateness {
     pub(crate) limit_p99: u64,
 }
 
-impl Lateness {
+impl LatenessPercentiles {
     pub(crate) fn new(latenesses: impl Iterator<Item = Duration>, limit: Duration) -> Self {
         let mut sorted: Vec<u64> = latenesses.map(micros).collect();
         sorted.sort_unstable();
@@ -144,7 +144,7 @@ impl Lateness {
         }
     }
 
-    pub(crate) fn check(&self, failures: &mut Failures) {
+    pub(crate) fn check_percentile(&self, failures: &mut Failures) {
         let Self { p99, limit_p99, .. } = self;
         if p99 > limit_p99 {
             failures.push(format!("the p99 of the lateness is {p99} us, over {limit_p99} us"));

@@ -36,7 +36,7 @@ pub(crate) fn show_until(is_over: impl Fn() -> bool, run: Duration, summary: &st
             // Requests the occupied slots, which a loop publishes in its next turn.
             drop(metrics::shards());
             thread::sleep(POLL_INTERVAL);
-            let text = format!("{summary}\n{}", timers(&mut last_counts));
+            let text = format!("{summary}\n{}", describe_cores(&mut last_counts));
             if bar.is_hidden() {
                 eprintln!("{:.1} s  {text}", now.as_secs_f64());
             } else {
@@ -54,7 +54,7 @@ pub(crate) fn show_until(is_over: impl Fn() -> bool, run: Duration, summary: &st
     }
 }
 
-fn timers(last_counts: &mut HashMap<u32, (Instant, Counts)>) -> String {
+fn describe_cores(last_counts: &mut HashMap<u32, (Instant, Counts)>) -> String {
     let mut cores = metrics::shards();
     cores.sort_by_key(|core| (core.name.len(), core.name.clone()));
     let describe = |core: &ShardMetrics| {

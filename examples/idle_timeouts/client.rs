@@ -3,7 +3,7 @@
 //! ```text
 //! 0         connected                                                   quiet  end
 //! |--connect--|------------------- leave --------------------------------|------|
-//!             |------------------- fall silent -----------| idle + slack |
+//!             |------------------- fall silent -------| idle + allowance |
 //!             |-- timer cancelled --|    silent for more than idle       |
 //! ```
 //!
@@ -29,11 +29,11 @@ const PACKETS_PER_IDLE: u32 = 3;
 /// The last phase of the run: the clients send nothing, and the last echoes arrive. It lasts at
 /// most a sixth of an idle timeout, so that no talking connection becomes idle.
 const QUIET: Duration = Duration::from_millis(200);
-const QUIET_PER_IDLE: u32 = 6;
+const QUIETS_PER_IDLE: u32 = 6;
 /// The time that the plan leaves for late timeouts before the end of the run.
-const SLACK: Duration = Duration::from_millis(300);
+const LATE_ALLOWANCE: Duration = Duration::from_millis(300);
 /// Of each ten connections, one falls silent, one leaves, one cancels its timer, and the rest talk.
-const ROLES: u32 = 10;
+const ROLE_CYCLE: u32 = 10;
 const PACKET: [u8; 4] = *b"ping";
 
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -52,9 +52,9 @@ pub(crate) enum Role {
 pub(crate) struct Plan {
     connections: u32,
     idle: Duration,
-    pause: Duration,
+    packet_interval: Duration,
     connect: Duration,
-    quiet: Duration,
+    quiet_start: Duration,
     end: Duration,
 }
 
@@ -63,9 +63,9 @@ impl Plan {
         Self {
             connections,
             idle,
-            pause: idle / PACKETS_PER_IDLE,
+            packet_interval: idle / PACKETS_PER_IDLE,
             connect: run / 6,
-            quiet: run.saturating_sub(QUIET.min(idle / QUIET_PER_IDLE)),
+            quiet_start: run.saturating_sub(QUIET.min(idle / QUIETS_PER_IDLE)),
             end: run,
         }
     }
@@ -78,12 +78,14 @@ impl Plan {
 
     fn role(&self, id: u32) -> Role {
         // Every connection talks first.
-        let begin = self.connect + self.pause;
-        let until = |end| self.moment(id, begin..end);
-        match id % ROLES {
-            0 => Role::FallsSilent(until(self.before_quiet(self.idle + SLACK))),
-            1 => Role::Leaves(until(self.quiet)),
-            2 => Role::CancelsTimer(until(self.before_quiet(self.idle + self.pause + SLACK))),
+        let begin = self.connect + self.packet_interval;
+        let until = |end| self.action_time(id, begin..end);
+        match id % ROLE_CYCLE {
+            0 => Role::FallsSilent(until(self.before_quiet(self.idle + LATE_ALLOWANCE))),
+            1 => Role::Leaves(until(self.quiet_start)),
+            2 => Role::CancelsTimer(until(
+                self.before_quiet(self.idle + self.packet_interval + LATE_ALLOWANCE),
+            )),
             _ => Role::Talks,
         }
     }
@@ -91,17 +93,17 @@ impl Plan {
     /// Returns the time at which a silent connection without a timer sends a last packet, to check
     /// that it is still served.
     fn last_packet_at(&self, id: u32) -> Duration {
-        self.moment(id, self.before_quiet(SLACK / 2)..self.quiet)
+        self.action_time(id, self.before_quiet(LATE_ALLOWANCE / 2)..self.quiet_start)
     }
 
     fn before_quiet(&self, time: Duration) -> Duration {
-        self.quiet.saturating_sub(time)
+        self.quiet_start.saturating_sub(time)
     }
 
     /// Returns the time of a connection's action. These times spread a role's actions over `range`.
-    fn moment(&self, id: u32, range: Range<Duration>) -> Duration {
+    fn action_time(&self, id: u32, range: Range<Duration>) -> Duration {
         let length = range.end.saturating_sub(range.start);
-        range.start + length * (id / ROLES) / self.connections.div_ceil(ROLES)
+        range.start + length * (id / ROLE_CYCLE) / self.connections.div_ceil(ROLE_CYCLE)
     }
 }
 
@@ -124,9 +126,9 @@ pub(crate) struct Client {
     /// The longest time between two packets, or from the last packet to the server's close.
     pub(crate) longest_silence: Duration,
     /// The number of sent bytes whose echo has not arrived.
-    pub(crate) unanswered: usize,
+    pub(crate) unechoed_bytes: usize,
     /// The idle timer that the client has tried to cancel, and the result.
-    pub(crate) cancelled: Option<(TimerHandle, Cancel)>,
+    pub(crate) cancel_attempt: Option<(TimerHandle, Cancel)>,
 }
 
 impl Client {
@@ -137,13 +139,14 @@ impl Client {
         plan: Arc<Plan>,
         server: SocketAddr,
         idle_timers: Arc<IdleTimers>,
-        (start, acting): (Instant, ActiveToken),
+        (start, active_token): (Instant, ActiveToken),
     ) -> io::Result<Self> {
         sleep_until((start + plan.connect * id / plan.connections).into()).await;
         let mut stream = TcpStream::connect(server).await?;
         stream.set_nodelay(true)?;
         let mut client = Self { role: plan.role(id), ..Self::default() };
-        let (mut acting, mut next, mut buffer) = (Some(acting), Some(Duration::ZERO), [0; 64]);
+        let (mut active_token, mut next, mut buffer) =
+            (Some(active_token), Some(Duration::ZERO), [0; 64]);
         while matches!(client.state, ConnectionState::Open) {
             let moment = start + next.unwrap_or(plan.end).min(plan.end);
             tokio::select! {
@@ -152,15 +155,15 @@ impl Client {
                 biased;
                 received = stream.read(&mut buffer) => match received {
                     Ok(length) if length > 0 => {
-                        client.unanswered = client.unanswered.saturating_sub(length);
+                        client.unechoed_bytes = client.unechoed_bytes.saturating_sub(length);
                     }
-                    _ if acting.is_none() => break,
+                    _ if active_token.is_none() => break,
                     _ => client.note_closed(),
                 },
-                () = sleep_until(moment.into()), if acting.is_some() => {
+                () = sleep_until(moment.into()), if active_token.is_some() => {
                     let now = start.elapsed();
                     if now >= plan.end {
-                        acting = None;
+                        active_token = None;
                     } else {
                         next = client.step(now, &plan, plan.last_packet_at(id), &stream, &idle_timers);
                     }
@@ -179,14 +182,14 @@ impl Client {
         stream: &TcpStream,
         idle_timers: &IdleTimers,
     ) -> Option<Duration> {
-        let next = now + plan.pause;
+        let next = now + plan.packet_interval;
         if matches!(self.role, Role::Leaves(at) if now >= at) {
             self.state = ConnectionState::Left;
             return None;
         }
         self.send(stream);
         match self.role {
-            Role::Talks => (next < plan.quiet).then_some(next),
+            Role::Talks => (next < plan.quiet_start).then_some(next),
             Role::FallsSilent(last) => (now < last).then(|| next.min(last)),
             Role::Leaves(at) => Some(next.min(at)),
             Role::CancelsTimer(_) if now >= last_packet_at => None,
@@ -196,14 +199,14 @@ impl Client {
                 let address = stream.local_addr().ok();
                 let idle_timers = idle_timers.lock().expect("no holder panics");
                 let handle = address.and_then(|address| idle_timers.get(&address).copied());
-                self.cancelled = handle.map(|handle| (handle, handle.cancel()));
-                Some(if self.cancelled.is_some() { last_packet_at } else { next })
+                self.cancel_attempt = handle.map(|handle| (handle, handle.cancel()));
+                Some(if self.cancel_attempt.is_some() { last_packet_at } else { next })
             }
         }
     }
 
     pub(crate) fn has_cancelled(&self) -> bool {
-        matches!(self.cancelled, Some((_, Cancel::Cancelled)))
+        matches!(self.cancel_attempt, Some((_, Cancel::Cancelled)))
     }
 
     fn send(&mut self, stream: &TcpStream) {
@@ -211,7 +214,7 @@ impl Client {
         if stream.try_write(&PACKET).is_ok_and(|length| length == PACKET.len()) {
             self.note_silence(now);
             self.last_sent = Some(now);
-            self.unanswered += PACKET.len();
+            self.unechoed_bytes += PACKET.len();
         } else {
             self.note_closed();
         }

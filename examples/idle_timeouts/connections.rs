@@ -59,7 +59,7 @@ impl<S: 'static> Connections<S> {
     }
 
     /// Resets the timeout of an open connection. Returns false if the timer was cancelled.
-    pub(crate) fn packet(&self, key: usize) -> bool {
+    pub(crate) fn on_packet(&self, key: usize) -> bool {
         let mut open = self.table.open.borrow_mut();
         let connection = &mut open[key];
         connection.last_packet_at = local_timer().now();

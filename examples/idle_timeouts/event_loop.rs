@@ -41,7 +41,7 @@ pub(crate) fn start(
     }
     let config = move |core: usize| {
         let waker = Arc::clone(&wakers[core]);
-        Config::new().on_wake(move || waker.wake().expect("the poll lives as long as its core"))
+        Config::new().wake_hook(move || waker.wake().expect("the poll lives as long as its core"))
     };
     let cores = Cores::builder().config(config);
     Server::start(cores, address, endpoints, move |core, (poll, listener)| {
@@ -71,7 +71,7 @@ fn run(
                 LISTENER => accept_all(listener, poll.registry(), &connections, idle_timers)?,
                 WAKER => {}
                 Token(key) => match connections.with(key, echo) {
-                    Some(Ok(true)) => resets_refused += u64::from(!connections.packet(key)),
+                    Some(Ok(true)) => resets_refused += u64::from(!connections.on_packet(key)),
                     Some(Err(_)) => drop(connections.close(key)),
                     Some(Ok(false)) | None => {}
                 },

@@ -77,7 +77,7 @@ fn run(args: &Args) -> io::Result<Verdict<Report>> {
     if u128::from(args.seconds) < shortest {
         return Err(io::Error::other(format!("--seconds must be at least {shortest}")));
     }
-    server::reserve_files(2 * *connections as usize, options.cores())?;
+    server::raise_open_file_limit(2 * *connections as usize, options.cores())?;
     let plan = Arc::new(Plan::new(*connections, idle, run_time));
     let idle_timers = Arc::new(IdleTimers::default());
     let server = event_loop::start(options.cores(), idle, Arc::clone(&idle_timers))?;

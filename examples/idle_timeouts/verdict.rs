@@ -7,10 +7,10 @@ use corewheel::Cancel;
 use serde::Serialize;
 
 use crate::client::{Client, ConnectionState, Role};
-use crate::common::verdict::{Failures, Lateness, Timers};
+use crate::common::verdict::{Failures, LatenessPercentiles, TimerTotals};
 
 /// The number of parts of the run for which the lateness is also reported.
-const STRETCHES: usize = 10;
+const PARTS: usize = 10;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
@@ -23,10 +23,10 @@ pub(crate) struct Report {
     cancelled_remotely: u64,
     /// Packets that did not reset the timer of their connection, because the timer was cancelled.
     resets_refused: u64,
-    timers: Timers,
-    lateness_us: Lateness,
+    timers: TimerTotals,
+    lateness_us: LatenessPercentiles,
     /// The lateness in each part of the run. The parts have about equal numbers of closings.
-    lateness_us_by_stretch: Vec<Lateness>,
+    lateness_us_by_part: Vec<LatenessPercentiles>,
 }
 
 impl Report {
@@ -35,7 +35,7 @@ impl Report {
         idle: Duration,
         late_limit: Duration,
         resets_refused: u64,
-        timers: Timers,
+        timers: TimerTotals,
         failures: &mut Failures,
     ) -> Self {
         let mut closings = Vec::new();
@@ -55,7 +55,7 @@ impl Report {
             cancelled += u64::from(client.has_cancelled());
         }
         let not_refused = cancelled.saturating_sub(resets_refused);
-        failures.count(not_refused, "cancelled timers refused no reset");
+        failures.add_cases(not_refused, "cancelled timers refused no reset");
         let armed = open.saturating_sub(cancelled);
         failures.expect_equal(&[
             ("timers added", timers.added, "connections opened", closed + left + open),
@@ -65,11 +65,11 @@ impl Report {
         ]);
         closings.sort_unstable();
         let lateness = |closings: &[(Instant, Duration)]| {
-            Lateness::new(closings.iter().map(|(_, late)| *late), late_limit)
+            LatenessPercentiles::new(closings.iter().map(|(_, late)| *late), late_limit)
         };
-        let stretches = closings.chunks(closings.len().div_ceil(STRETCHES).max(1));
+        let parts = closings.chunks(closings.len().div_ceil(PARTS).max(1));
         let lateness_us = lateness(&closings);
-        lateness_us.check(failures);
+        lateness_us.check_percentile(failures);
         Self {
             connections: clients.len(),
             closed_idle: closings.len(),
@@ -79,7 +79,7 @@ impl Report {
             resets_refused,
             timers,
             lateness_us,
-            lateness_us_by_stretch: stretches.map(lateness).collect(),
+            lateness_us_by_part: parts.map(lateness).collect(),
         }
     }
 }
@@ -96,9 +96,9 @@ fn check(client: &Client, idle: Duration, failures: &mut Failures) {
     };
     let (is_closed, is_early) = (closed_after.is_some(), closed_after.is_some_and(|it| it < idle));
     let is_kept = is_open && client.longest_silence > idle;
-    let has_tried = client.cancelled.is_some();
+    let has_tried = client.cancel_attempt.is_some();
     let is_revived = client
-        .cancelled
+        .cancel_attempt
         .is_some_and(|(handle, _)| handle.is_pending() || handle.cancel() != Cancel::Ended);
     for (is_wrong, what) in [
         (
@@ -108,7 +108,10 @@ fn check(client: &Client, idle: Duration, failures: &mut Failures) {
         (is_silent && !is_closed, "silent connections were not closed"),
         (is_early, "connections were closed before their timeout elapsed"),
         (is_closed && !is_silent, "connections were closed that should have stayed open"),
-        (is_open && client.unanswered > 0, "open connections have not received all their echoes"),
+        (
+            is_open && client.unechoed_bytes > 0,
+            "open connections have not received all their echoes",
+        ),
         (cancels && !has_tried, "clients found no handle of their timer"),
         (has_tried && !client.has_cancelled(), "remote cancels of live timers failed"),
         (is_revived, "cancelled timers did not stay cancelled"),
@@ -117,6 +120,6 @@ fn check(client: &Client, idle: Duration, failures: &mut Failures) {
             "connections without a timer were not silent and open for more than a timeout",
         ),
     ] {
-        failures.count(is_wrong, what);
+        failures.add_cases(is_wrong, what);
     }
 }

@@ -70,7 +70,7 @@ pub(super) fn check(server: SocketAddr, failures: &mut Failures) -> io::Result<u
     let steps = NAMES.iter().flat_map(|name| {
         until_wait.clone().map(|(asked, expected)| (asked.replace('@', name), expected))
     });
-    steps.clone().for_each(|(asked, _)| client.put(&asked));
+    steps.clone().for_each(|(asked, _)| client.enqueue(&asked));
     client.send()?;
     for (asked, expected) in steps {
         compare(&format!("pipelined {asked}"), show(&client.answer()?), expected);

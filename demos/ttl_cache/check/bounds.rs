@@ -66,7 +66,7 @@ pub(super) fn exactness(
             keys.push(key);
         }
     }
-    failures.count(seen.early, "keys expired before their deadline");
+    failures.add_cases(seen.early, "keys expired before their deadline");
     if seen.latest_us > tolerance_us {
         failures.push(format!("keys existed up to {} us after their deadline", seen.latest_us));
     }
@@ -81,7 +81,7 @@ pub(super) fn key_limit(
 ) -> io::Result<()> {
     let mut client = Client::connect(server)?;
     for number in 0..8 * max_keys {
-        client.put(&format!("SET bound:{number} value PX 500"));
+        client.enqueue(&format!("SET bound:{number} value PX 500"));
     }
     client.send()?;
     let mut refused = None;
@@ -130,7 +130,7 @@ pub(super) fn backpressure(server: SocketAddr, failures: &mut Failures) -> io::R
 }
 
 /// Returns the time after which the server closes a silent connection.
-pub(super) fn silence(server: SocketAddr) -> io::Result<Duration> {
+pub(super) fn time_idle_close(server: SocketAddr) -> io::Result<Duration> {
     let start = Instant::now();
     Client::connect(server)?.wait_for_end()?;
     Ok(start.elapsed())

@@ -27,12 +27,12 @@ impl Client {
 
     /// Sends a command, whose words are separated by blanks, and waits for the answer.
     pub(super) fn ask(&mut self, command: &str) -> io::Result<Frame> {
-        self.put(command);
+        self.enqueue(command);
         self.send()?;
         self.answer()
     }
 
-    pub(super) fn put(&mut self, command: &str) {
+    pub(super) fn enqueue(&mut self, command: &str) {
         let words = command.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes()));
         let words = words.map(|word| Frame::BulkString(Some(word))).collect();
         self.output.extend_from_slice(&resp2::frame_to_bytes(&Frame::Array(Some(words))));

@@ -12,7 +12,7 @@ use std::{io, thread};
 use serde::Serialize;
 
 use super::client::{Client, show};
-use crate::common::verdict::{Lateness, micros};
+use crate::common::verdict::{LatenessPercentiles, micros};
 
 const PROBES: usize = 2;
 const PROBE_PAUSE: Duration = Duration::from_micros(200);
@@ -31,13 +31,13 @@ pub(super) struct Flood {
     /// The 99th percentile of the latency of GETs before the flood, in microseconds.
     quiet_p99: u64,
     /// The latency of GETs while keys expired. The limit includes the latency on the quiet server.
-    pub(super) get: Lateness,
+    pub(super) get_latency: LatenessPercentiles,
     #[serde(flatten)]
-    pub(super) release: Release,
+    pub(super) removal: Removal,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Release {
+pub(super) struct Removal {
     /// The mean time from a key's deadline to its removal, in microseconds.
     mean_lateness_us: u64,
     /// The largest sampled number of keys that existed after their deadline.
@@ -53,11 +53,11 @@ pub(super) fn check(server: SocketAddr, expiring: u32, late_limit: Duration) -> 
         thread::sleep(QUIET);
         Ok(())
     })?;
-    let (get, release) = expire(server, expiring)?;
-    let quiet_p99 = Lateness::new(quiet.into_iter(), late_limit).p99;
+    let (get_latencies, removal) = expire(server, expiring)?;
+    let quiet_p99 = LatenessPercentiles::new(quiet.into_iter(), late_limit).p99;
     let limit = Duration::from_micros(quiet_p99) + late_limit;
-    let get = Lateness::new(get.into_iter(), limit);
-    Ok(Flood { expiring, quiet_p99, get, release })
+    let get_latency = LatenessPercentiles::new(get_latencies.into_iter(), limit);
+    Ok(Flood { expiring, quiet_p99, get_latency, removal })
 }
 
 fn delete_all_but_probe(client: &mut Client) -> io::Result<()> {
@@ -67,7 +67,7 @@ fn delete_all_but_probe(client: &mut Client) -> io::Result<()> {
 
 /// Sets keys that expire within a second, and observes their removal. On a slow machine, repeats
 /// with later deadlines. Also returns the latencies of the probes.
-fn expire(server: SocketAddr, expiring: u32) -> io::Result<(Vec<Duration>, Release)> {
+fn expire(server: SocketAddr, expiring: u32) -> io::Result<(Vec<Duration>, Removal)> {
     for keys_per_second in KEYS_PER_SECOND {
         let ahead = Duration::from_secs_f64(2.0 + f64::from(expiring) / keys_per_second);
         // A whole number of seconds, so that the conversion to milliseconds is exact.
@@ -91,7 +91,7 @@ fn set_all(client: &mut Client, expiring: u32, first: Duration) -> io::Result<()
         let numbers = begin..expiring.min(begin + PIPELINE);
         for number in numbers.clone() {
             let at = first.as_millis() + u128::from(number) * 1_000 / u128::from(expiring);
-            client.put(&format!("SET flood:{number} a-value-of-some-length PXAT {at}"));
+            client.enqueue(&format!("SET flood:{number} a-value-of-some-length PXAT {at}"));
         }
         client.send()?;
         for _ in numbers {
@@ -104,7 +104,7 @@ fn set_all(client: &mut Client, expiring: u32, first: Duration) -> io::Result<()
     Ok(())
 }
 
-fn observe_removal(client: &mut Client, expiring: u32, first: Duration) -> io::Result<Release> {
+fn observe_removal(client: &mut Client, expiring: u32, first: Duration) -> io::Result<Removal> {
     let (mut backlog_max, mut late_seconds, mut last) = (0, 0.0, (Duration::ZERO, 0));
     loop {
         let left = client.size()?.saturating_sub(1);
@@ -120,7 +120,7 @@ fn observe_removal(client: &mut Client, expiring: u32, first: Duration) -> io::R
             // Little's law: the mean lateness is the integral of the number of late keys, divided
             // by the number of all keys.
             let mean_lateness = Duration::from_secs_f64(late_seconds / f64::from(expiring));
-            return Ok(Release {
+            return Ok(Removal {
                 mean_lateness_us: micros(mean_lateness),
                 backlog_max,
                 // The last deadline is a millisecond before the end of the second.

@@ -19,7 +19,7 @@ use compio::{
 use corewheel::local_timer;
 use futures::{FutureExt, channel::oneshot, future::try_join_all, select};
 
-const CLIENTS: [u32; 3] = [0, 4, 8];
+const PACKETS_PER_CLIENT: [u32; 3] = [0, 4, 8];
 const IDLE: Duration = Duration::from_millis(500);
 
 /// Echoes until the client disconnects or is silent for [`IDLE`].
@@ -43,11 +43,11 @@ async fn serve(mut stream: TcpStream) -> io::Result<()> {
 }
 
 /// Serves each client once. Returns the number of timers that fired.
-async fn listen(listener: net::TcpListener) -> io::Result<u64> {
+async fn serve_clients(listener: net::TcpListener) -> io::Result<u64> {
     println!("compio waits with {:?}", Runtime::with_current(Runtime::driver_type));
     let listener = TcpListener::from_std(listener)?;
     let mut serving = Vec::new();
-    for _ in CLIENTS {
+    for _ in PACKETS_PER_CLIENT {
         let (stream, _) = listener.accept().await?;
         serving.push(compio::runtime::spawn(serve(stream)).map(|served| served.expect("no panic")));
     }
@@ -56,7 +56,7 @@ async fn listen(listener: net::TcpListener) -> io::Result<u64> {
 }
 
 /// Sends `packets` packets. Returns the time from the last packet until the server disconnects.
-fn send_packets(address: net::SocketAddr, packets: u32) -> io::Result<Duration> {
+fn send_then_await_close(address: net::SocketAddr, packets: u32) -> io::Result<Duration> {
     use io::{Read, Write};
     let mut stream = net::TcpStream::connect(address)?;
     let (mut last_sent, mut buffer) = (Instant::now(), [0; 16]);
@@ -73,14 +73,15 @@ fn send_packets(address: net::SocketAddr, packets: u32) -> io::Result<Duration> 
 fn main() -> io::Result<()> {
     let listener = net::TcpListener::bind((net::Ipv4Addr::LOCALHOST, 0))?;
     let address = listener.local_addr()?;
-    let server = thread::spawn(move || corewheel_compio::run(listen(listener))?);
-    let clients = CLIENTS.map(|packets| thread::spawn(move || send_packets(address, packets)));
+    let server = thread::spawn(move || corewheel_compio::run(serve_clients(listener))?);
+    let clients = PACKETS_PER_CLIENT
+        .map(|packets| thread::spawn(move || send_then_await_close(address, packets)));
     for client in clients {
         let silence = client.join().expect("no panic")?;
         println!("disconnected after a silence of {silence:?}");
         assert!(silence >= IDLE, "never early");
     }
     let fired = server.join().expect("no panic")?;
-    assert_eq!(fired, CLIENTS.len() as u64, "one timer per connection");
+    assert_eq!(fired, PACKETS_PER_CLIENT.len() as u64, "one timer per connection");
     Ok(())
 }

@@ -35,7 +35,7 @@ const BUDGET: usize = 1_024;
 const TICK: Duration = Duration::from_micros(20);
 
 /// The handle of a task that drives the wheel.
-type Driver = JoinHandle<io::Result<Infallible>>;
+type DriverTask = JoinHandle<io::Result<Infallible>>;
 
 /// Runs `future` on this thread, in a new compio runtime that drives the thread's wheel. Returns
 /// its output. Unfinished tasks are then dropped. Pending timers stay in the wheel until the thread
@@ -110,7 +110,11 @@ pub fn run_in<F: Future>(runtime: Runtime, future: F) -> io::Result<F::Output> {
 
 /// Runs `future` as [`Runtime::block_on`] does, and turns the wheel in each round. Fails if the
 /// driver fails.
-fn block_on<F: Future>(runtime: &Runtime, mut driver: Driver, future: F) -> io::Result<F::Output> {
+fn block_on<F: Future>(
+    runtime: &Runtime,
+    mut driver: DriverTask,
+    future: F,
+) -> io::Result<F::Output> {
     let waker = runtime.waker();
     let mut context = Context::from_waker(&waker);
     let mut future = pin!(future);

@@ -48,7 +48,7 @@ fn run<F: Future>(driver: DriverType, future: F) -> Option<F::Output> {
 fn the_runtime_drives_the_wheel() {
     for driver in DRIVERS {
         let run = move |task: Task<'_>| run(driver, task).is_some();
-        runtime::drives_the_wheel(run, |task| compio::runtime::spawn(task).detach());
+        runtime::assert_drives_the_wheel(run, |task| compio::runtime::spawn(task).detach());
     }
 }
 

@@ -33,8 +33,8 @@ const TICK: Duration = Duration::from_micros(20);
 ///
 /// # Errors
 ///
-/// If the kernel refuses `io_uring` ([`is_refusal`]), or the executor cannot be created, for
-/// example because `ulimit -l` is below 512 KiB.
+/// If the kernel refuses `io_uring` ([`is_io_uring_unavailable`]), or the executor cannot be
+/// created, for example because `ulimit -l` is below 512 KiB.
 ///
 /// # Panics
 ///
@@ -69,6 +69,6 @@ pub fn drive() -> impl Future<Output = Infallible> {
 
 /// Returns true if this error from [`run`] means that the kernel refuses `io_uring`, as in many
 /// containers.
-pub fn is_refusal(error: &io::Error) -> bool {
+pub fn is_io_uring_unavailable(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported)
 }

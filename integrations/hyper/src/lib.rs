@@ -28,7 +28,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use corewheel::future::{self, Remote, Timers};
+use corewheel::future::{self, SharedWheel, Timers};
 use hyper::rt;
 
 /// Implements hyper's timer with corewheel's timers.
@@ -64,7 +64,7 @@ impl rt::Timer for Timer {
 }
 
 #[derive(Debug)]
-struct Sleep(future::Sleep<Remote>);
+struct Sleep(future::Sleep<SharedWheel>);
 
 impl Future for Sleep {
     type Output = ();

@@ -99,7 +99,7 @@ fn reset_moves_own_sleeps_and_replaces_foreign_ones() {
 
     let clock = ManualClock::new();
     let timers = Timers::per_worker_with(1, |_| Config::new().clock(&clock));
-    let (timers, _watcher) = timers.expect("a valid config");
+    let (timers, _driver) = timers.expect("a valid config");
     let timer = Timer::new(timers);
     let begun = timer.now();
     assert_eq!(begun, clock.now());

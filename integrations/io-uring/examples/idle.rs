@@ -66,8 +66,10 @@ fn serve(ring: &mut IoUring, driver: &mut Driver, streams: Vec<UnixStream>) -> i
     while !connections.is_empty() {
         driver.submit_and_wait(ring)?;
         let completions: Vec<_> = ring.completion().collect();
-        for number in
-            completions.iter().filter(|done| !driver.takes(done)).map(cqueue::Entry::user_data)
+        for number in completions
+            .iter()
+            .filter(|done| !driver.process_completion(done))
+            .map(cqueue::Entry::user_data)
         {
             if connections[&number].read_available() {
                 connections[&number].queue_poll(number, ring);
@@ -81,7 +83,7 @@ fn serve(ring: &mut IoUring, driver: &mut Driver, streams: Vec<UnixStream>) -> i
 }
 
 /// Sends `packets` packets. Returns the time from the last packet until the server disconnects.
-fn send_packets(mut stream: &UnixStream, packets: u32) -> io::Result<Duration> {
+fn send_then_await_close(mut stream: &UnixStream, packets: u32) -> io::Result<Duration> {
     let mut last_sent = Instant::now();
     for _ in 0..packets {
         thread::sleep(IDLE / 10);
@@ -94,7 +96,7 @@ fn send_packets(mut stream: &UnixStream, packets: u32) -> io::Result<Duration> {
 
 fn main() -> io::Result<()> {
     let mut ring = match IoUring::new(64) {
-        Err(error) if corewheel_io_uring::is_refusal(&error) => {
+        Err(error) if corewheel_io_uring::is_io_uring_unavailable(&error) => {
             println!("skipped: the kernel refuses io_uring: {error}");
             return Ok(());
         }
@@ -105,7 +107,7 @@ fn main() -> io::Result<()> {
     for packets in [0, 4, 8] {
         let (stream, client) = UnixStream::pair()?;
         streams.push(stream);
-        clients.push(thread::spawn(move || send_packets(&client, packets)));
+        clients.push(thread::spawn(move || send_then_await_close(&client, packets)));
     }
     serve(&mut ring, &mut driver, streams)?;
     for client in clients {

@@ -17,7 +17,7 @@ use io_uring::{
     IoUring, opcode,
     types::{TimeoutFlags, Timespec},
 };
-use lateness::Local as Task;
+use lateness::LocalTask as Task;
 use rustix::time::{ClockId, clock_gettime};
 
 /// The tick is short, to match the precision of the ring's own timeouts.
@@ -29,7 +29,7 @@ thread_local! {
 }
 
 /// Sleeps with a timeout of the ring.
-async fn own(delay: Duration) {
+async fn ring_sleep(delay: Duration) {
     let now = Duration::try_from(clock_gettime(ClockId::Monotonic)).expect("a time after zero");
     let (sender, is_over) = oneshot::channel();
     REQUESTED.with_borrow_mut(|requested| requested.push(((now + delay).into(), sender)));
@@ -39,8 +39,8 @@ async fn own(delay: Duration) {
 #[allow(unsafe_code)]
 fn main() -> io::Result<()> {
     let mut ring = match IoUring::new(256) {
-        Err(error) if corewheel_io_uring::is_refusal(&error) => {
-            lateness::print_left_out("io_uring", &error);
+        Err(error) if corewheel_io_uring::is_io_uring_unavailable(&error) => {
+            lateness::print_skipped("io_uring", &error);
             return Ok(());
         }
         ring => ring?,
@@ -50,7 +50,7 @@ fn main() -> io::Result<()> {
     let spawner = Rc::clone(&tasks);
     let compared = tasks.spawn(async move {
         let spawn = |task| -> Task { Box::pin(spawner.spawn(task)) };
-        let own = |delay| -> Task { Box::pin(own(delay)) };
+        let own = |delay| -> Task { Box::pin(ring_sleep(delay)) };
         lateness::compare("io_uring", "exact", spawn, own, |delay| Box::pin(sleep(delay))).await;
     });
     let (mut number, mut submitted) = (0, HashMap::new());
@@ -72,7 +72,7 @@ fn main() -> io::Result<()> {
         // Turns first, so that tasks woken by corewheel run before tasks woken by completions.
         local_timer().turn();
         for completion in ring.completion() {
-            if !driver.takes(&completion) {
+            if !driver.process_completion(&completion) {
                 let (_, sender) =
                     submitted.remove(&completion.user_data()).expect("a submitted timeout");
                 let _ = sender.send(());

@@ -9,7 +9,7 @@
 //! use std::time::Duration;
 //!
 //! let mut ring = match IoUring::new(64) {
-//!     Err(error) if corewheel_io_uring::is_refusal(&error) => return Ok(println!("skipped: {error}")),
+//!     Err(error) if corewheel_io_uring::is_io_uring_unavailable(&error) => return Ok(println!("skipped: {error}")),
 //!     ring => ring?,
 //! };
 //! let mut driver = Driver::install(Config::new())?;
@@ -17,7 +17,7 @@
 //! while !local_timer().is_empty() {
 //!     driver.submit_and_wait(&mut ring)?;
 //!     for completion in ring.completion() {
-//!         if !driver.takes(&completion) {
+//!         if !driver.process_completion(&completion) {
 //!             println!("your completion: {}", completion.user_data());
 //!         }
 //!     }
@@ -53,7 +53,7 @@ use rustix::{
 };
 
 /// The `user_data` of the driver's own completions. No other submission may use it.
-pub const WAKE: u64 = u64::MAX;
+pub const WAKE_USER_DATA: u64 = u64::MAX;
 
 /// The maximum length of one wait. Longer waits could overflow, because the kernel adds nanoseconds
 /// without a check.
@@ -85,7 +85,7 @@ impl Driver {
         let hook_fd = Arc::clone(&wake_fd);
         // The write fails only if the eventfd is readable already.
         let signal_wake = move || _ = rustix::io::write(&*hook_fd, &1_u64.to_ne_bytes());
-        config.on_wake(signal_wake).install()?;
+        config.wake_hook(signal_wake).install()?;
         local_timer().register_driver();
         Ok(Self { wake_fd, is_polled: false, not_send: PhantomData })
     }
@@ -132,8 +132,8 @@ impl Driver {
 
     /// Returns true if `completion` belongs to the driver; the loop then only needs to call `turn`.
     /// Call this method for every completion. Otherwise, later remote requests cannot end a wait.
-    pub fn takes(&mut self, completion: &cqueue::Entry) -> bool {
-        if completion.user_data() != WAKE {
+    pub fn process_completion(&mut self, completion: &cqueue::Entry) -> bool {
+        if completion.user_data() != WAKE_USER_DATA {
             return false;
         }
         self.is_polled = false;
@@ -147,8 +147,9 @@ impl Driver {
     #[allow(unsafe_code)]
     fn queue_poll(&mut self, ring: &mut IoUring) -> io::Result<bool> {
         let readable = u32::from(PollFlags::IN.bits());
-        let poll =
-            opcode::PollAdd::new(Fd(self.wake_fd.as_raw_fd()), readable).build().user_data(WAKE);
+        let poll = opcode::PollAdd::new(Fd(self.wake_fd.as_raw_fd()), readable)
+            .build()
+            .user_data(WAKE_USER_DATA);
         if ring.submission().is_full() {
             ignore_transient(ring.submit())?;
         }
@@ -161,7 +162,7 @@ impl Driver {
 
 /// Returns true if this error from creating a ring means that the kernel refuses `io_uring`, as in
 /// many containers.
-pub fn is_refusal(error: &io::Error) -> bool {
+pub fn is_io_uring_unavailable(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported)
 }
 

@@ -35,7 +35,7 @@ struct Loop {
 impl Loop {
     fn new(entries: u32) -> Option<Self> {
         let ring = match IoUring::new(entries) {
-            Err(error) if corewheel_io_uring::is_refusal(&error) => {
+            Err(error) if corewheel_io_uring::is_io_uring_unavailable(&error) => {
                 println!("skipped: the kernel refuses io_uring: {error}");
                 return None;
             }
@@ -50,7 +50,7 @@ impl Loop {
     fn wait_and_turn(&mut self) -> usize {
         self.driver.submit_and_wait(&mut self.ring).expect("a wait");
         for completion in self.ring.completion() {
-            if !self.driver.takes(&completion) {
+            if !self.driver.process_completion(&completion) {
                 self.others.push(completion.user_data());
             }
         }
@@ -77,7 +77,7 @@ fn a_driver_stays_on_its_thread() {
 #[test]
 fn a_ring_that_polls_for_completions_is_refused() {
     let mut ring = match IoUring::builder().setup_iopoll().build(8) {
-        Err(error) if corewheel_io_uring::is_refusal(&error) => {
+        Err(error) if corewheel_io_uring::is_io_uring_unavailable(&error) => {
             println!("skipped: the kernel refuses io_uring: {error}");
             return;
         }
@@ -167,14 +167,14 @@ fn install_fails_on_a_thread_that_has_a_wheel() {
         let refused = Driver::install(Config::new()).expect_err("the thread has a wheel");
         assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
         let reason = refused.get_ref().and_then(|error| error.downcast_ref::<ConfigError>());
-        assert_eq!(reason, Some(&ConfigError::AlreadyRunning));
+        assert_eq!(reason, Some(&ConfigError::ThreadHasWheel));
     });
 }
 
 #[test]
-fn is_refusal_recognizes_eperm_eacces_and_enosys() {
+fn is_io_uring_unavailable_recognizes_eperm_eacces_and_enosys() {
     for (errno, refused) in [(1, true), (13, true), (38, true), (22, false), (12, false)] {
         let error = io::Error::from_raw_os_error(errno);
-        assert_eq!(corewheel_io_uring::is_refusal(&error), refused, "{error}");
+        assert_eq!(corewheel_io_uring::is_io_uring_unavailable(&error), refused, "{error}");
     }
 }

@@ -7,7 +7,7 @@
 #[path = "../../../examples/common/lateness.rs"]
 mod lateness;
 
-use lateness::Local as Task;
+use lateness::LocalTask as Task;
 
 fn main() -> std::io::Result<()> {
     use corewheel::future::sleep;

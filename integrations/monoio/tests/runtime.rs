@@ -15,7 +15,7 @@ fn the_runtime_drives_the_wheel() {
         corewheel_monoio::run(task).expect("a runtime");
         true
     };
-    runtime::drives_the_wheel(run, |task| drop(monoio::spawn(task)));
+    runtime::assert_drives_the_wheel(run, |task| drop(monoio::spawn(task)));
 }
 
 #[test]

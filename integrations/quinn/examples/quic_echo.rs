@@ -24,13 +24,13 @@ const IDLE: Duration = Duration::from_secs(5);
 
 /// Opens connections that send requests and then time out. Returns the processor time of the
 /// requests.
-async fn echo(runtime: Arc<dyn quinn::Runtime>, connections: usize) -> Duration {
+async fn measure_cpu_time(runtime: Arc<dyn quinn::Runtime>, connections: usize) -> Duration {
     let (server, client) = common::endpoints(&runtime, IDLE);
     let address = server.local_addr().expect("bound");
     let serving = tokio::spawn(common::serve(server, connections));
     let mut connected = Vec::new();
     for _ in 0..connections {
-        let connecting = client.connect(address, common::NAME).expect("valid");
+        let connecting = client.connect(address, common::SERVER_NAME).expect("valid");
         connected.push(connecting.await.expect("connected"));
     }
     let begun = ProcessTime::now();
@@ -65,7 +65,7 @@ fn main() -> io::Result<()> {
     let runs = [&tokio_timer, &corewheel, &corewheel, &tokio_timer];
     for (name, runtime) in runs {
         let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        let spent = tokio.block_on(echo(Arc::clone(runtime), connections));
+        let spent = tokio.block_on(measure_cpu_time(Arc::clone(runtime), connections));
         let requests = u32::try_from(connections).expect("fewer than 2^32") * REQUESTS;
         println!(
             "{name:<14} {connections} connections, {:?} of a processor per request",

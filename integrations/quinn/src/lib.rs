@@ -34,7 +34,7 @@ use std::{
     time::Instant,
 };
 
-use corewheel::future::{Remote, Sleep, Timers};
+use corewheel::future::{SharedWheel, Sleep, Timers};
 use quinn::{AsyncTimer, AsyncUdpSocket, TokioRuntime};
 
 /// Implements quinn's runtime with corewheel's timers and tokio's tasks and sockets.
@@ -67,7 +67,7 @@ impl quinn::Runtime for Runtime {
 }
 
 #[derive(Debug)]
-struct Timer(Sleep<Remote>);
+struct Timer(Sleep<SharedWheel>);
 
 impl AsyncTimer for Timer {
     fn reset(mut self: Pin<&mut Self>, deadline: Instant) {

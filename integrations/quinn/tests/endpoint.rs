@@ -28,7 +28,7 @@ fn a_connection_echoes_and_then_times_out() {
         let address = server.local_addr().expect("bound");
         let serving = tokio::spawn(common::serve(server, 1));
         let connection =
-            client.connect(address, common::NAME).expect("valid").await.expect("connected");
+            client.connect(address, common::SERVER_NAME).expect("valid").await.expect("connected");
         for round in 0..20_u8 {
             assert_eq!(common::ask(&connection, &[round]).await, [round]);
         }
@@ -51,7 +51,7 @@ fn a_connection_without_a_timer_continues() {
         let address = server.local_addr().expect("bound");
         tokio::spawn(common::serve(server, 1));
         let connection =
-            client.connect(address, common::NAME).expect("valid").await.expect("connected");
+            client.connect(address, common::SERVER_NAME).expect("valid").await.expect("connected");
         assert_eq!(common::ask(&connection, b"before").await, b"before");
         cores.stop();
         assert!(cores.join().iter().all(Result::is_ok));
@@ -74,7 +74,7 @@ fn a_connection_without_a_driver_continues() {
         let address = server.local_addr().expect("bound");
         tokio::spawn(common::serve(server, 1));
         let connection =
-            client.connect(address, common::NAME).expect("valid").await.expect("connected");
+            client.connect(address, common::SERVER_NAME).expect("valid").await.expect("connected");
         assert_eq!(common::ask(&connection, b"undriven").await, b"undriven");
     });
 }

@@ -10,7 +10,7 @@ mod lateness;
 use std::rc::Rc;
 
 use corewheel::future::sleep;
-use lateness::Local as Task;
+use lateness::LocalTask as Task;
 use smol::{LocalExecutor, Timer};
 
 fn main() {

@@ -21,7 +21,7 @@ fn the_runtime_drives_the_wheel() {
         corewheel_smol::run(TASKS.with(|tasks| *tasks), task);
         true
     };
-    runtime::drives_the_wheel(run, |task| TASKS.with(|tasks| tasks.spawn(task).detach()));
+    runtime::assert_drives_the_wheel(run, |task| TASKS.with(|tasks| tasks.spawn(task).detach()));
 }
 
 #[test]

@@ -37,7 +37,7 @@ async fn serve(mut stream: TcpStream) -> io::Result<()> {
 }
 
 /// Serves `connections` connections on one core. Returns the number of timers that fired.
-async fn listen(listener: net::TcpListener, connections: usize) -> io::Result<u64> {
+async fn serve_clients(listener: net::TcpListener, connections: usize) -> io::Result<u64> {
     let listener = TcpListener::from_std(listener)?;
     let mut serving = task::JoinSet::new();
     for _ in 0..connections {
@@ -50,7 +50,7 @@ async fn listen(listener: net::TcpListener, connections: usize) -> io::Result<u6
 }
 
 /// Sends `packets` packets. Returns the time from the last packet until the server disconnects.
-fn send_packets(address: net::SocketAddr, packets: u32) -> io::Result<Duration> {
+fn send_then_await_close(address: net::SocketAddr, packets: u32) -> io::Result<Duration> {
     use io::{Read, Write};
     let mut stream = net::TcpStream::connect(address)?;
     let (mut last_sent, mut buffer) = (Instant::now(), [0; 16]);
@@ -73,7 +73,7 @@ fn main() -> io::Result<()> {
         listeners.push(listener);
     }
     let cores = Cores::builder().start_with(listeners, |_, listener| {
-        corewheel_tokio::run(listen(listener, 2)).and_then(|served| served)
+        corewheel_tokio::run(serve_clients(listener, 2)).and_then(|served| served)
     })?;
 
     let silences = Mutex::new(Vec::new());
@@ -83,7 +83,7 @@ fn main() -> io::Result<()> {
         {
             let silences = &silences;
             scope.spawn(move || {
-                let silence = send_packets(address, packets).expect("the server serves");
+                let silence = send_then_await_close(address, packets).expect("the server serves");
                 silences.lock().expect("no panic").push(silence);
             });
         }

@@ -52,7 +52,7 @@ async fn ask(
     }
 }
 
-async fn load(timers: Timers) {
+async fn run_load(timers: Timers) {
     let (server, requests) = mpsc::channel(64);
     tokio::spawn(serve(requests));
     let mut asking = JoinSet::new();
@@ -78,6 +78,6 @@ async fn load(timers: Timers) {
 
 fn main() -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().build()?;
-    runtime.block_on(load(Timers::per_worker()?));
+    runtime.block_on(run_load(Timers::per_worker()?));
     Ok(())
 }

@@ -25,7 +25,7 @@
 //! 1. The wheel of the thread's virtual time, after [`pause`].
 //! 2. The thread's own wheel, while [`run`](crate::run) or [`spawn_driver`](crate::spawn_driver)
 //!    drives it. The future may move to another thread; its timer does not.
-//! 3. A wheel of the timers given to [`use_timers`]. Without that call, the first use calls
+//! 3. A wheel of the timers given to [`set_default_timers`]. Without that call, the first use calls
 //!    [`Timers::per_worker`](corewheel::future::Timers::per_worker), and panics if this fails.
 //!
 //! Unless a dependency uses `tokio::time`, neither a tokio runtime nor `enable_time` is needed.
@@ -71,9 +71,9 @@ pub use std::time::Duration;
 #[doc(inline)]
 pub use self::delay_queue::DelayQueue;
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub(crate) use self::{current_timers::THREAD_TIMERS, virtual_time::before_poll};
+pub(crate) use self::{current_timers::THREAD_TIMERS, virtual_time::request_event_poll};
 pub use self::{
-    current_timers::{UseTimersError, timers, use_timers},
+    current_timers::{SetDefaultTimersError, set_default_timers, timers},
     instant::Instant,
     interval::{Interval, IntervalStream, MissedTickBehavior, interval, interval_at},
     sleep::{Sleep, sleep, sleep_until},

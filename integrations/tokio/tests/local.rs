@@ -30,7 +30,7 @@ fn the_runtime_drives_the_wheel() {
         corewheel_tokio::run(task).expect("a runtime");
         true
     };
-    runtime::drives_the_wheel(run, |task| drop(tokio::task::spawn_local(task)));
+    runtime::assert_drives_the_wheel(run, |task| drop(tokio::task::spawn_local(task)));
 }
 
 #[test]

@@ -43,7 +43,7 @@ fn timeouts_elapse_or_return_the_output() {
     });
 }
 
-/// The watcher fires timers that a blocked worker has added.
+/// The `TimersDriver` fires timers that a blocked worker has added.
 #[test]
 fn a_blocked_worker_delays_no_timer() {
     struct SendOnWake(mpsc::Sender<()>);

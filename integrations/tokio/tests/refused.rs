@@ -23,10 +23,10 @@ fn a_queue_waits_again_after_a_sleep_on_another_clock() {
     let origin = Instant::now().checked_sub(100 * HOUR).expect("a valid instant");
     let behind = Clock::from_fn(origin, || HOURS.load(SeqCst) * HOUR);
     let configs = [Config::new().clock(Clock::boot_time()).limit(1), Config::new().clock(behind)];
-    let (timers, mut watcher) =
+    let (timers, mut driver) =
         Timers::per_worker_with(2, |index| configs[index].clone()).expect("valid configs");
     timers.shards()[0].add(HOUR, || ());
-    time::use_timers(timers).expect("the first use");
+    time::set_default_timers(timers).expect("the first use");
     let mut poll_and_advance = || {
         let mut queue = DelayQueue::new();
         queue.insert((), HOUR);
@@ -34,7 +34,7 @@ fn a_queue_waits_again_after_a_sleep_on_another_clock() {
             let poller = Poller::new();
             let poll = queue.poll_expired(&mut poller.context());
             HOURS.fetch_add(2, SeqCst);
-            watcher.turn();
+            driver.turn();
             assert!(poll.is_ready() || poller.woken() > 0, "not woken");
         }
     };

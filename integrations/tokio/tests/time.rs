@@ -275,13 +275,14 @@ fn sleeps_in_a_multi_thread_runtime_are_never_early() {
 }
 
 #[test]
-fn use_timers_fails_after_the_first_future() {
+fn set_default_timers_fails_after_the_first_future() {
     drop(time::sleep(Duration::ZERO));
     let timers = corewheel::future::Timers::start(1).expect("a thread");
-    let refused = time::use_timers(timers.clone()).expect_err("a future has used the defaults");
+    let refused =
+        time::set_default_timers(timers.clone()).expect_err("a future has used the defaults");
     assert!(refused.to_string().contains("already set"), "{refused}");
     assert_eq!(refused.into_timers().shards(), timers.shards());
-    let refused = time::use_timers(timers).map_err(io::Error::from).expect_err("as before");
+    let refused = time::set_default_timers(timers).map_err(io::Error::from).expect_err("as before");
     assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
 }
 

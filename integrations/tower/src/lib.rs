@@ -67,7 +67,7 @@ use std::{
 };
 
 pub use corewheel::future::TimeoutError;
-use corewheel::future::{self, Remote, Timers};
+use corewheel::future::{self, SharedWheel, Timers};
 use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
@@ -145,7 +145,7 @@ pin_project! {
     #[must_use = "futures do nothing unless polled"]
     pub struct ResponseFuture<F> {
         #[pin]
-        response: future::Timeout<F, Remote>,
+        response: future::Timeout<F, SharedWheel>,
     }
 }
 

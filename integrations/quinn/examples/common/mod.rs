@@ -12,12 +12,13 @@ use quinn::{
     rustls::{RootCertStore, pki_types::PrivatePkcs8KeyDer},
 };
 
-pub(crate) const NAME: &str = "localhost";
+pub(crate) const SERVER_NAME: &str = "localhost";
 
 /// Creates a server, and a client that trusts its certificate. Connections end after a silence of
 /// `idle`.
 pub(crate) fn endpoints(runtime: &Arc<dyn Runtime>, idle: Duration) -> (Endpoint, Endpoint) {
-    let certified = rcgen::generate_simple_self_signed([NAME.to_owned()]).expect("valid names");
+    let certified =
+        rcgen::generate_simple_self_signed([SERVER_NAME.to_owned()]).expect("valid names");
     let certificate = certified.cert.der().clone();
     let key = PrivatePkcs8KeyDer::from(certified.key_pair.serialize_der());
     let mut transport = TransportConfig::default();

@@ -32,20 +32,20 @@ static DEFAULT_TIMERS: OnceLock<Timers> = OnceLock::new();
 /// use corewheel::future::Timers;
 /// use corewheel_tokio::time;
 ///
-/// time::use_timers(Timers::start(2)?)?;
+/// time::set_default_timers(Timers::start(2)?)?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub fn use_timers(timers: Timers) -> Result<(), UseTimersError> {
-    DEFAULT_TIMERS.set(timers).map_err(UseTimersError)
+pub fn set_default_timers(timers: Timers) -> Result<(), SetDefaultTimersError> {
+    DEFAULT_TIMERS.set(timers).map_err(SetDefaultTimersError)
 }
 
-/// Reports that [`use_timers`] was called too late, and contains the refused timers. Converts to an
-/// [`io::Error`] of kind `AlreadyExists`.
+/// Reports that [`set_default_timers`] was called too late, and contains the refused timers.
+/// Converts to an [`io::Error`] of kind `AlreadyExists`.
 #[derive(Debug)]
-pub struct UseTimersError(Timers);
+pub struct SetDefaultTimersError(Timers);
 
-impl UseTimersError {
-    /// Returns the timers that were passed to [`use_timers`].
+impl SetDefaultTimersError {
+    /// Returns the timers that were passed to [`set_default_timers`].
     ///
     /// # Examples
     ///
@@ -54,7 +54,7 @@ impl UseTimersError {
     /// use corewheel_tokio::time;
     ///
     /// let _ = time::timers(); // sets the default timers
-    /// let refused = time::use_timers(Timers::start(2)?).unwrap_err();
+    /// let refused = time::set_default_timers(Timers::start(2)?).unwrap_err();
     /// assert_eq!(refused.into_timers().shards().len(), 2);
     /// # Ok::<(), std::io::Error>(())
     /// ```
@@ -63,19 +63,19 @@ impl UseTimersError {
     }
 }
 
-impl fmt::Display for UseTimersError {
+impl fmt::Display for SetDefaultTimersError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
-            "the default timers are already set: call `use_timers` once, before the first use of \
-             `corewheel_tokio::time`",
+            "the default timers are already set: call `set_default_timers` once, before the first \
+             use of `corewheel_tokio::time`",
         )
     }
 }
 
-impl Error for UseTimersError {}
+impl Error for SetDefaultTimersError {}
 
-impl From<UseTimersError> for io::Error {
-    fn from(refused: UseTimersError) -> Self {
+impl From<SetDefaultTimersError> for io::Error {
+    fn from(refused: SetDefaultTimersError) -> Self {
         Self::new(io::ErrorKind::AlreadyExists, refused)
     }
 }

@@ -151,7 +151,7 @@ impl<T> DelayQueue<T> {
         loop {
             let start = *self.start.get_or_insert_with(now);
             let now = now().duration_since(start).as_millis();
-            if let Some(index) = self.next_due(u64::try_from(now).unwrap_or(u64::MAX)) {
+            if let Some(index) = self.unlink_next_due(u64::try_from(now).unwrap_or(u64::MAX)) {
                 budget.made_progress();
                 let expired = self.take(index);
                 if self.is_empty() {
@@ -172,7 +172,7 @@ impl<T> DelayQueue<T> {
             // The sleep can have elapsed by another clock: if it was created before `pause`, or if
             // a full wheel refused its timer and another accepted it.
             let again = sleep_until(next);
-            if again.clock_deadline() < next {
+            if again.clamped_deadline() < next {
                 return Poll::Pending; // `next` is beyond the clock's range.
             }
             self.delay = Some(again);
@@ -288,7 +288,7 @@ impl<T> DelayQueue<T> {
 
     /// Unlinks the next entry due at tick `now`. Advances the wheel only to this entry's deadline,
     /// so that an entry set to a passed deadline expires in order.
-    fn next_due(&mut self, now: u64) -> Option<usize> {
+    fn unlink_next_due(&mut self, now: u64) -> Option<usize> {
         loop {
             let tick = self.wheel.next_deadline().map_or(now, |next| next.min(now));
             if let Some((_, index)) = self.wheel.advance(tick).next() {

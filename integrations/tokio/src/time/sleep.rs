@@ -4,7 +4,7 @@ use std::{
     time::Duration,
 };
 
-use corewheel::future::{self, Remote};
+use corewheel::future::{self, SharedWheel};
 use tokio::task::coop;
 
 use super::{Instant, current_timers::with_timers, virtual_time::assert_advancing};
@@ -57,7 +57,7 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct Sleep {
-    inner: future::Sleep<Remote>,
+    inner: future::Sleep<SharedWheel>,
     /// The requested deadline, which `inner` limits to the range of its clock.
     deadline: Instant,
 }
@@ -69,7 +69,7 @@ impl Sleep {
     }
 
     /// Returns the deadline, limited to the range of the clock.
-    pub(super) fn clock_deadline(&self) -> Instant {
+    pub(super) fn clamped_deadline(&self) -> Instant {
         self.inner.deadline().into()
     }
 

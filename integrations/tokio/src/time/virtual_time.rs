@@ -24,16 +24,16 @@ use tokio::{
 
 thread_local! {
     /// `Some` from the first `pause` on, because this thread's instants then stay virtual.
-    static CURRENT: RefCell<Option<Rc<VirtualTime>>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<Rc<PausableTime>>> = const { RefCell::new(None) };
     /// True if [`auto_advance`] has made the runtime poll for events, so that the hook's next call
     /// advances the clock.
-    static HAS_POLLED: Cell<bool> = const { Cell::new(false) };
+    static HAS_POLLED_EVENTS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// How often the helper checks whether a runtime without [`auto_advance`] is idle.
 const IDLE_CHECK_PERIOD: Duration = Duration::from_secs(1);
 
-struct VirtualTime {
+struct PausableTime {
     clock: Arc<VirtualClock>,
     timers: Timers,
     helper: Sender<Request>,
@@ -82,7 +82,7 @@ impl VirtualClock {
     fn pause(&self) {
         let mut state = self.state();
         let millis = state.now().as_nanos().div_ceil(1_000_000);
-        let elapsed = u64::try_from(millis).map_or(END, Duration::from_millis);
+        let elapsed = u64::try_from(millis).map_or(MAX_ELAPSED, Duration::from_millis);
         *state = ClockState { elapsed, running_since: None };
     }
 
@@ -93,7 +93,7 @@ impl VirtualClock {
     /// Advances a paused clock.
     fn advance(&self, by: Duration) {
         let mut state = self.state();
-        state.elapsed = state.elapsed.saturating_add(by).min(END);
+        state.elapsed = state.elapsed.saturating_add(by).min(MAX_ELAPSED);
     }
 
     fn to_clock(self: &Arc<Self>) -> Clock {
@@ -105,12 +105,12 @@ impl VirtualClock {
 impl ClockState {
     fn now(&self) -> Duration {
         let running = self.running_since.map_or(Duration::ZERO, |since| since.elapsed());
-        self.elapsed.saturating_add(running).min(END)
+        self.elapsed.saturating_add(running).min(MAX_ELAPSED)
     }
 }
 
-/// The end of the clock's range.
-const END: Duration = Duration::from_nanos(u64::MAX);
+/// The largest time that the clock can show.
+const MAX_ELAPSED: Duration = Duration::from_nanos(u64::MAX);
 
 /// A request to the helper.
 enum Request {
@@ -133,7 +133,7 @@ enum Mode {
     /// Stopped, in a runtime that may have no hook.
     PausedWithoutHook(IdleDetector),
     /// Stopped, in a runtime whose hook advances it.
-    Paused,
+    PausedWithHook,
 }
 
 /// Detects whether a runtime is idle.
@@ -192,7 +192,7 @@ pub fn pause() {
     let runtime = runtime.filter(|it| it.runtime_flavor() == RuntimeFlavor::CurrentThread);
     let runtime = runtime.expect("`time::pause()` requires a current-thread runtime").metrics();
     let current = CURRENT.with_borrow_mut(|current| {
-        Rc::clone(current.get_or_insert_with(|| Rc::new(VirtualTime::start())))
+        Rc::clone(current.get_or_insert_with(|| Rc::new(PausableTime::start())))
     });
     assert!(
         !current.clock.is_paused(),
@@ -263,8 +263,8 @@ pub fn auto_advance() {
     current.stuck.try_iter().for_each(drop);
     // If timers have fired but woke no task, the runtime would otherwise sleep for ever.
     let mut must_run_again = true;
-    if HAS_POLLED.replace(true) {
-        HAS_POLLED.set(false);
+    if HAS_POLLED_EVENTS.replace(true) {
+        HAS_POLLED_EVENTS.set(false);
         must_run_again = current.request(Request::Step);
         current.stuck.try_iter().for_each(drop);
     }
@@ -279,8 +279,8 @@ pub fn auto_advance() {
 /// Must be called before each poll of tasks, so that the runtime polls for events before the next
 /// [`auto_advance`] moves the clock.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub(crate) fn before_poll() {
-    HAS_POLLED.set(false);
+pub(crate) fn request_event_poll() {
+    HAS_POLLED_EVENTS.set(false);
 }
 
 /// Returns the virtual time of this thread, if it has one.
@@ -328,15 +328,15 @@ pub(super) fn assert_advancing() {
     );
 }
 
-fn current() -> Option<Rc<VirtualTime>> {
+fn current() -> Option<Rc<PausableTime>> {
     CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
 }
 
-fn paused() -> Option<Rc<VirtualTime>> {
+fn paused() -> Option<Rc<PausableTime>> {
     current().filter(|current| current.clock.is_paused())
 }
 
-impl VirtualTime {
+impl PausableTime {
     /// Starts a helper, whose clock runs from zero.
     fn start() -> Self {
         let (clock, (helper, requests)) = (Arc::new(VirtualClock::start()), channel());
@@ -359,7 +359,7 @@ impl VirtualTime {
     }
 }
 
-impl Drop for VirtualTime {
+impl Drop for PausableTime {
     fn drop(&mut self) {
         let _ = self.helper.send(Request::End);
     }
@@ -374,13 +374,13 @@ fn run_helper(
 ) {
     let config = Config::new()
         .clock(clock.to_clock())
-        .on_wake(move || _ = request_sender.send(Request::Recheck));
+        .wake_hook(move || _ = request_sender.send(Request::Recheck));
     config.install().expect("a new thread has no wheel");
     let _ = shard_sender.send(local_timer().shard_ref());
-    let mut mode = Mode::Paused;
+    let mut mode = Mode::PausedWithHook;
     loop {
         let request = match mode {
-            Mode::Paused => requests.recv().map_err(RecvTimeoutError::from),
+            Mode::PausedWithHook => requests.recv().map_err(RecvTimeoutError::from),
             Mode::PausedWithoutHook(_) => requests.recv_timeout(IDLE_CHECK_PERIOD),
             Mode::FollowsRealTime => {
                 local_timer().turn();
@@ -395,7 +395,7 @@ fn run_helper(
             Err(RecvTimeoutError::Timeout) => {
                 if let Mode::PausedWithoutHook(idle) = &mut mode
                     && idle.is_still_parked()
-                    && !turn()
+                    && !fire_due()
                     && until_next(clock).is_some()
                 {
                     let _ = stuck.send(());
@@ -409,9 +409,9 @@ fn run_helper(
                 mode = new;
                 (done, true)
             }
-            Ok(Request::Turn(done)) => (done, turn()),
+            Ok(Request::Turn(done)) => (done, fire_due()),
             Ok(Request::Step(done)) => {
-                mode = Mode::Paused;
+                mode = Mode::PausedWithHook;
                 (done, step(clock))
             }
         };
@@ -420,7 +420,7 @@ fn run_helper(
 }
 
 /// Fires every due timer. Returns true if any fired.
-fn turn() -> bool {
+fn fire_due() -> bool {
     let mut has_fired = false;
     loop {
         let turn = local_timer().turn();
@@ -434,7 +434,7 @@ fn turn() -> bool {
 /// Fires the due timers. If there are none, advances the clock until a timer fires. Returns false
 /// if no timer is left.
 fn step(clock: &VirtualClock) -> bool {
-    while !turn() {
+    while !fire_due() {
         match until_next(clock) {
             Some(wait) => clock.advance(wait),
             // Another thread has sent a request since the turn.
@@ -448,6 +448,6 @@ fn step(clock: &VirtualClock) -> bool {
 /// Returns the time until the next deadline, or `None` if it has passed or is at the end of the
 /// clock.
 fn until_next(clock: &VirtualClock) -> Option<Duration> {
-    let is_before_the_end = |wait| clock.elapsed().saturating_add(wait) < END;
+    let is_before_the_end = |wait| clock.elapsed().saturating_add(wait) < MAX_ELAPSED;
     local_timer().time_until_next().filter(|wait| !wait.is_zero() && is_before_the_end(*wait))
 }

@@ -7,7 +7,7 @@ use std::{
 
 use corewheel::{
     Config, ManualClock,
-    future::{Timers, Watcher},
+    future::{Timers, TimersDriver},
 };
 use corewheel_tokio::time::{
     self, DelayQueue, Duration,
@@ -18,19 +18,19 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Calls `test` with a function that advances the clock of all timers and fires the due ones.
 fn with_advanced_clock(test: impl FnOnce(&mut dyn FnMut(Duration), &mut Context<'_>)) {
-    static TIMERS: LazyLock<Mutex<(ManualClock, Watcher)>> = LazyLock::new(|| {
+    static TIMERS: LazyLock<Mutex<(ManualClock, TimersDriver)>> = LazyLock::new(|| {
         let clock = ManualClock::new();
         let config = |_| Config::new().clock(&clock);
-        let (timers, watcher) = Timers::per_worker_with(1, config).expect("a valid config");
-        time::use_timers(timers).expect("the first use");
+        let (timers, driver) = Timers::per_worker_with(1, config).expect("a valid config");
+        time::set_default_timers(timers).expect("the first use");
         clock.advance(3_600 * SECOND);
-        Mutex::new((clock, watcher))
+        Mutex::new((clock, driver))
     });
     let mut timers = TIMERS.lock().unwrap_or_else(PoisonError::into_inner);
-    let (clock, watcher) = &mut *timers;
+    let (clock, driver) = &mut *timers;
     let mut advance = |by| {
         clock.advance(by);
-        watcher.turn();
+        driver.turn();
     };
     test(&mut advance, &mut Context::from_waker(Waker::noop()));
 }
