@@ -25,7 +25,7 @@ fn prefetch_line(address: *const u8) {
     unsafe {
         core::arch::asm!(
             "prefetchw [{}]",
-            in(reg) address,
+            in(reg) address.addr(),
             options(nomem, nostack, preserves_flags)
         );
     }
