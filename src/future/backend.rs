@@ -78,11 +78,11 @@ pub trait BackendOps: Debug + Unpin {
     fn cancel(&self, handle: TimerHandle) -> bool;
 
     /// Resets a pending timer to `delay_nanos` from now. Returns the new deadline, or `None` if the
-    /// timer was not reset.
+    /// timer is running or has ended.
     fn reset_after(&self, handle: TimerHandle, delay_nanos: u64) -> Option<u64>;
 
     /// Resets a pending timer to the deadline `instant`. Returns the new deadline, and true if this
-    /// deadline has elapsed. Returns `None` if the timer was not reset.
+    /// deadline has elapsed. Returns `None` if the timer is running or has ended.
     fn reset_at(&self, handle: TimerHandle, instant: Instant) -> Option<(u64, bool)>;
 }
 
@@ -145,8 +145,8 @@ impl BackendOps for LocalTimer {
     fn cancel(&self, handle: TimerHandle) -> bool {
         let waker = ThreadWheel::cancel_private(handle, CallbackPtr::take::<WakerCallback>);
         let Some(mut waker) = waker else { return false };
-        // Takes the `Waker` out of the callback. If the wheel has ended, dropping the whole
-        // callback would wake the task.
+        // Drops only the `Waker`: if the wheel has ended, dropping the whole callback would wake
+        // the cancelled timer's task.
         ThreadWheel::catch_panic(PanicPlace::Drop, move || drop(waker.0.take()));
         true
     }

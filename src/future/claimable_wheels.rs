@@ -39,9 +39,10 @@
 //! at most `UNANNOUNCED_SLEEP_MAX`.
 //!
 //! A worker that wakes the driver for a deadline lowers `latest_sleep_end` to this deadline. Until
-//! `latest_sleep_end` has elapsed, the driver announces no sleep beyond it, even if the timer was
-//! cancelled. So adds with later deadlines do not wake the driver. For example, if a program keeps
-//! adding and cancelling timeouts of 5 s, one add per wheel wakes the driver about every 5 s.
+//! `latest_sleep_end` has elapsed, the driver announces no sleep that ends later, even if the timer
+//! with this deadline was cancelled. So an add with a deadline after `latest_sleep_end` does not
+//! wake the driver. For example, if a program keeps adding and cancelling timeouts of 5 s, one add
+//! per wheel wakes the driver about every 5 s.
 //!
 //! # The end
 //!
@@ -174,7 +175,7 @@ impl ClaimableWheel {
             .then(|| ClaimGuard(self))
     }
 
-    /// Claims the wheel, with a few retries. Returns `None` if all attempts fail.
+    /// Tries a few times to claim the wheel, and returns `None` if all attempts fail.
     #[inline]
     fn claim_with_retries(&self) -> Option<ClaimGuard<'_>> {
         self.try_claim().or_else(|| self.retry_claim())
@@ -254,9 +255,10 @@ impl ClaimableWheel {
         Some(added)
     }
 
-    /// Renews the number of adds that the engine allows before the next check. Returns an error if
-    /// the wheel is full or has ended. If the driver has not run yet, also publishes the counts and
-    /// the next deadline, and sets `overdue_nanos` to the lateness of this deadline.
+    /// Renews the engine's allowance, the number of adds until an add must call this function
+    /// again. Returns an error if the wheel is full or has ended. If the driver has not run yet,
+    /// also publishes the counts and the next deadline, and sets `overdue_nanos` to the lateness of
+    /// this deadline.
     #[cold]
     #[inline(never)]
     fn renew_add_allowance(
@@ -285,8 +287,8 @@ impl ClaimableWheel {
         }
     }
 
-    /// Removes remotely cancelled timers until there is room for a timer. Stops early if no
-    /// cancelled timer remains or the wheel cannot be claimed.
+    /// Removes remotely cancelled timers until there is room for a timer. Gives up if no cancelled
+    /// timer remains or the wheel cannot be claimed, so there may still be no room.
     #[cold]
     fn make_room(&self) {
         while let Some(mut guard) = self.claim_with_retries()
@@ -410,8 +412,8 @@ impl ClaimableWheel {
         }
     }
 
-    /// Ends the wheel and drops the pending callbacks.
-    fn close(&self) {
+    /// The caller must use [`with_wake_on_drop`], so that the dropped callbacks wake their tasks.
+    fn end_and_drop_callbacks(&self) {
         let ended = self.wait_for_claim().engine.close();
         for timer in ended.drop_cancelled_payloads(&self.shared) {
             self.shared.hooks.drop_catching_panic(timer.payload);
@@ -453,8 +455,8 @@ impl ClaimableWheels {
     pub(super) fn stop_driver(&self) {
         // Relaxed: the fence in `fenced_sleep_in_progress` comes between this store and the load of
         // the announcement. So either `fenced_sleep_in_progress` sees the announced sleep, or the
-        // driver reads this `true` before it sleeps. A driver that could not announce its sleep on
-        // this wheel sleeps at most `UNANNOUNCED_SLEEP_MAX`.
+        // driver reads this `true` before it sleeps. If the driver could not announce its sleep on
+        // this wheel, it reads the flag after a sleep of at most `UNANNOUNCED_SLEEP_MAX`.
         self.is_stopping.store(true, Ordering::Relaxed);
         let first = &self.wheels[0].shared;
         if let Some(asleep) = first.parker.fenced_sleep_in_progress() {
@@ -466,8 +468,8 @@ impl ClaimableWheels {
 /// Fires the timers of all wheels of [`Timers::per_worker_with`](super::Timers::per_worker_with),
 /// on one thread.
 ///
-/// Dropping the driver ends the wheels and wakes the futures that wait on them. These futures then
-/// find that [no timer is available](super#without-a-timer).
+/// Dropping the driver ends the wheels. The futures that wait on the wheels are woken, and find
+/// that [no timer is available](super#without-a-timer).
 ///
 /// # Examples
 ///
@@ -556,7 +558,7 @@ impl TimersDriver {
     /// ```
     pub fn is_stopping(&self) -> bool {
         // Relaxed: before a sleep, the driver reads the flag after the fence of its announcement;
-        // see `stop_driver`. At other times, a stale value does no harm.
+        // see `stop_driver`. Elsewhere, a stale `false` only delays the stop to the next check.
         self.0.is_stopping.load(Ordering::Relaxed)
     }
 
@@ -590,7 +592,9 @@ impl TimersDriver {
 
 impl Drop for TimersDriver {
     fn drop(&mut self) {
-        with_wake_on_drop(true, || self.0.wheels.iter().for_each(ClaimableWheel::close));
+        with_wake_on_drop(true, || {
+            self.0.wheels.iter().for_each(ClaimableWheel::end_and_drop_callbacks);
+        });
     }
 }
 
@@ -621,8 +625,8 @@ mod tests {
         }
     }
 
-    /// The test drops each sleep while the wheel is claimed. So a later turn, or a later add to the
-    /// full wheel, drops the sleep's waker.
+    /// Drops each sleep while the wheel is claimed, so that a later turn, or a later add to the
+    /// full wheel, drops the waker.
     #[test]
     fn a_cancelled_sleep_is_not_woken_by_a_driver_on_a_drained_thread() {
         let test = || {

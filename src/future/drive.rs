@@ -13,7 +13,7 @@ use crate::{
 const SLEEP_LENGTH_AFTER_FIRING_MAX: Duration = Duration::from_micros(1);
 
 /// The length of each sleep after the wheel has ended. A turn of an ended wheel only sends queued
-/// purgatory messages.
+/// purgatory messages, so turns may be rare.
 const ENDED_WHEEL_SLEEP_LENGTH: Duration = Duration::from_millis(100);
 
 /// Returns a future that drives this thread's wheel and never completes. Spawn it on this thread in
@@ -31,11 +31,11 @@ const ENDED_WHEEL_SLEEP_LENGTH: Duration = Duration::from_millis(100);
 /// A turn handles at most about 1,024 remote requests and 1,024 wheel entries before other tasks
 /// run. If the executor can wait for a file descriptor, a `TimerFd` can drive the wheel instead.
 ///
-/// The executor's sleep must follow the clock of the wheel. Under tokio's paused clock, the driving
-/// task would turn the wheel again and again.
+/// The executor's sleep must follow the clock of the wheel. Under tokio's paused clock, each sleep
+/// would end at once, so the driving task would turn the wheel again and again.
 ///
-/// The executor's wakers must be usable on any thread, as [`Waker`](std::task::Waker) promises. In
-/// monoio, this requires the feature `sync`.
+/// The executor's wakers must be usable on any thread, as [`Waker`](std::task::Waker) promises. The
+/// wakers of monoio are usable on any thread only with its feature `sync`.
 ///
 /// # Panics
 ///
@@ -63,8 +63,8 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
         loop {
             local_timer().turn_within(DRIVE_TURN_BUDGET);
             wait_until_repolled(None::<S>, true).await;
-            // If this turn fires timers, more timers may come due while the woken tasks run. So the
-            // sleep before the next turn is short.
+            // If this turn fires timers, more timers may come due while the woken tasks run, so the
+            // next sleep is short.
             let fired_timers = local_timer().turn_within(DRIVE_TURN_BUDGET).fired > 0;
             // A request that must end the announced sleep wakes this task by `cx.waker()`.
             let announced_sleep = poll_fn(|cx| {
@@ -108,9 +108,10 @@ async fn wait_until_repolled<S: Future>(sleep: Option<S>, must_yield: bool) {
     .await;
 }
 
-/// The state of a driving task. Its drop wakes the wheel's other drivers.
+/// The state of a driving task. Dropping a `DrivingTask` wakes the wheel's other drivers, so that
+/// they announce their own sleeps.
 struct DrivingTask {
-    /// Identifies the task to the thread's wheel; `None` if there is no wheel.
+    /// Identifies the task to the thread's wheel; `None` if the thread has no wheel.
     id: Option<DriverTaskId>,
     _registration: DriverRegistration,
 }

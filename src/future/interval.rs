@@ -110,7 +110,7 @@ impl<B: Backend> Interval<B> {
 
     /// Raises the deadline of an immediate tick to the current time. Without this call, the
     /// deadline may be slightly in the past, and the next tick would come less than a period after
-    /// this tick.
+    /// the immediate tick.
     pub(super) fn raise_deadline_to_now(&mut self) {
         if let Ok(now) = self.sleep.backend.now_nanos() {
             self.sleep.deadline = self.sleep.deadline.max(now);
@@ -157,8 +157,8 @@ impl<B: Backend> Interval<B> {
     ///
     /// # Errors
     ///
-    /// Fails if [no timer is available](super#without-a-timer). The next poll usually tries again
-    /// to add a timer.
+    /// Fails if [no timer is available](super#without-a-timer). After an error, the next poll
+    /// usually tries again to add a timer.
     ///
     /// # Panics
     ///

@@ -50,11 +50,11 @@
 //! [`drive`], a `TimerFd`, [`VirtualTime`], and the packages for tokio, compio, monoio, glommio,
 //! smol and `io_uring`. A loop registers by its first call of [`turn`](crate::LocalTimer::turn),
 //! [`prepare_sleep`](crate::LocalTimer::prepare_sleep) or
-//! [`time_until_next`](crate::LocalTimer::time_until_next). A loop that polls futures before such a
-//! call must first call [`register_driver`](crate::LocalTimer::register_driver).
+//! [`time_until_next`](crate::LocalTimer::time_until_next). A loop that begins by polling futures
+//! must first call [`register_driver`](crate::LocalTimer::register_driver).
 //!
-//! After a thread's last driver is dropped, a poll that must add a timer panics. Pending timers
-//! wait for the next turn.
+//! After a thread's last driver is dropped, a poll that must add a timer panics, and pending timers
+//! fire only if the wheel is turned again.
 //!
 //! # Without a timer
 //!
@@ -76,8 +76,9 @@
 //!
 //! # How a waker changes
 //!
-//! A poll with another waker cancels the timer and adds a new one. On another thread's wheel, the
-//! cancelled timer may still count towards the limit, so a full wheel may refuse the new timer.
+//! A poll with another waker than the previous poll cancels the timer and adds a new timer. On
+//! another thread's full wheel, the cancelled timer may still count towards the limit, and the new
+//! timer is refused.
 
 mod backend;
 mod claimable_wheels;

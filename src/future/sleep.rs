@@ -70,7 +70,8 @@ pub struct Sleep<B: Backend = LocalTimer> {
 #[derive(Clone, Copy, Debug)]
 enum SleepState {
     /// The duration exceeds [`ELAPSED_CHECK_MAX_SLEEP_NANOS`], and no poll has tried to add a
-    /// timer. The first poll adds a timer without comparing the deadline with the clock.
+    /// timer. To save a clock reading, the first poll adds a timer without checking whether the
+    /// deadline has elapsed.
     LongUnpolled,
     /// The delay is zero: the next poll is ready, even without a wheel.
     ZeroDelay,
@@ -116,8 +117,8 @@ impl<B: Backend> Sleep<B> {
         Self { backend, deadline, call_site: CallSite::caller(), state }
     }
 
-    /// Returns the deadline, an instant of the wheel's clock. Without a wheel, the result is
-    /// unspecified.
+    /// Returns the deadline, an instant of the wheel's clock. If the thread had no wheel when the
+    /// sleep was created or last reset, the result is unspecified.
     ///
     /// # Examples
     ///
@@ -162,8 +163,8 @@ impl<B: Backend> Sleep<B> {
 
     /// Sets another deadline, earlier or later, even if the sleep has elapsed.
     ///
-    /// A pending timer is reset, and wakes the task of the latest poll at the new deadline. If the
-    /// new deadline has elapsed, the next poll is ready, and a waiting task is woken at the wheel's
+    /// Resets a pending timer to wake the task of the latest poll at the new deadline. If the new
+    /// deadline has elapsed, the next poll is ready, and a waiting task is woken at the wheel's
     /// next tick at the latest.
     ///
     /// Cost if a timer is pending: usually one reading of the clock, and the reset itself. On this
@@ -246,13 +247,13 @@ impl<B: Backend> Sleep<B> {
     ///
     /// # Errors
     ///
-    /// Fails if [no timer is available](super#without-a-timer). The next poll usually tries again
-    /// to add a timer.
+    /// Fails if [no timer is available](super#without-a-timer). After an error, the next poll
+    /// usually tries again to add a timer.
     ///
     /// # Panics
     ///
     /// Panics if the poll must add a timer on a thread [without a driver](super#without-a-driver).
-    /// Also panics if cloning the waker panics, but keeps the deadline and the pending timer.
+    /// Also panics if cloning the waker panics; the sleep keeps its deadline and its pending timer.
     ///
     /// # Examples
     ///
@@ -309,8 +310,8 @@ impl<B: Backend> Sleep<B> {
         self.state = SleepState::Unarmed;
         let waker_id = waker.id(cx.waker());
         let added = self.backend.try_add(&mut self.deadline, self.call_site, waker);
-        // A sleep with an elapsed deadline needs no timer. A sleep that was `LongUnpolled` or
-        // `Armed` has not compared its deadline with the clock yet.
+        // A refused sleep whose deadline has elapsed completes, because it needs no timer. If the
+        // state was `LongUnpolled` or `Armed`, this poll has not checked the deadline yet.
         if added.is_err() && self.backend.has_elapsed(self.deadline)? {
             return self.complete();
         }

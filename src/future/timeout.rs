@@ -20,8 +20,8 @@ pin_project! {
     /// output is [`TimeoutError::Elapsed`]. The future is dropped with the timeout, unless
     /// [`into_inner`](Self::into_inner) returns it.
     ///
-    /// While the timer is pending, polls do not read the clock. So an elapsed deadline ends the
-    /// timeout only after a turn has fired the timer.
+    /// Polls do not read the clock while the timer is pending, so even an elapsed deadline ends the
+    /// timeout only after the timer has fired.
     ///
     /// A timeout cannot interrupt a poll that does not return.
     ///
@@ -78,10 +78,10 @@ impl<F, B: Backend> Timeout<F, B> {
         Self { future, sleep, keep_waiting_without_timer: false }
     }
 
-    /// Keeps waiting for the future even while [no timer is available](super#without-a-timer). Use
-    /// this for requests that must not fail under overload. Without a timer, nothing wakes the task
-    /// at the deadline. A later poll usually tries again to add a timer, or gives up the future if
-    /// the deadline has elapsed.
+    /// Keeps waiting for the future even while [no timer is available](super#without-a-timer).
+    /// Suits requests that must not fail under overload. Without a timer, nothing wakes the task at
+    /// the deadline. A later poll usually tries again to add a timer, or gives up the future if the
+    /// deadline has elapsed.
     ///
     /// # Examples
     ///

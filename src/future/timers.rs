@@ -81,7 +81,7 @@ use crate::{
 #[derive(Clone)]
 pub struct Timers(Arc<[Arc<WheelSet>]>);
 
-/// All wheels of a [`Timers`]. There is one copy per wheel, each in its own `Arc`, so that threads
+/// All wheels of a [`Timers`]. A `Timers` has one copy per wheel, each in its own `Arc`: threads
 /// that use different wheels do not contend for one reference count.
 #[derive(Clone)]
 #[repr(align(128))]
@@ -134,8 +134,8 @@ impl Timers {
     /// Starts `threads` threads, at least one, which only run timers and are not pinned to cores.
     /// One or two threads are enough for most programs.
     ///
-    /// The threads end when all clones and futures of the `Timers` have been dropped. The last drop
-    /// does not wait for the threads.
+    /// The threads end when all clones and futures of the `Timers` have been dropped; the last drop
+    /// does not wait for this end.
     ///
     /// # Errors
     ///
@@ -188,10 +188,10 @@ impl Timers {
     /// *driver*, fires the timers of all wheels, even while workers are busy or blocked. To add
     /// callbacks, see [`shards`](Self::shards).
     ///
-    /// The driver ends when all clones and futures of the `Timers` have been dropped. The last drop
-    /// does not wait for the driver. Use [`per_worker_with`](Self::per_worker_with) to configure
-    /// the wheels. In [`metrics`](crate::ShardRef::metrics), the wheels are called `worker 0`,
-    /// `worker 1` and so on.
+    /// The driver ends when all clones and futures of the `Timers` have been dropped; the last drop
+    /// does not wait for this end. Use [`per_worker_with`](Self::per_worker_with) to configure the
+    /// wheels. In [`metrics`](crate::ShardRef::metrics), the wheels are called `worker 0`, `worker
+    /// 1` and so on.
     ///
     /// Cost: an add, reset or cancel claims the timer's wheel by one compare-and-swap. If several
     /// attempts fail because other threads use the wheel, the thread usually sends a message to the
@@ -282,8 +282,8 @@ impl Timers {
         Self::from_shards(shards.into(), None, || ())
     }
 
-    /// Makes a `Timers` of these wheels. Calls `stop` when all clones and futures have been
-    /// dropped.
+    /// Makes a `Timers` of the wheels `shards`. Calls `stop` when all clones and futures of the
+    /// `Timers` have been dropped.
     fn from_shards(
         shards: Arc<[ShardRef]>,
         claimable_wheels: Option<Arc<ClaimableWheels>>,
@@ -293,7 +293,7 @@ impl Timers {
         Self(set.shards.iter().map(|_| Arc::new(set.clone())).collect())
     }
 
-    /// Returns the wheels, at least one. Use them to add callbacks and to read
+    /// Returns the wheels, at least one, for example to add callbacks or to read
     /// [metrics](ShardRef::metrics). A callback that blocks delays the timers of its wheel.
     ///
     /// With [`per_worker`](Self::per_worker), the driver runs all callbacks, so a callback that
@@ -302,8 +302,8 @@ impl Timers {
     /// capture a clone of the [`ShardRef`]. The period of a periodic timer cannot be changed with
     /// `per_worker`.
     ///
-    /// Keep a clone of the `Timers` while you use its wheels: otherwise, its threads may end and
-    /// drop pending callbacks.
+    /// Keep a clone of the `Timers` while you use its wheels: without a clone, the threads may end
+    /// and drop pending callbacks.
     ///
     /// # Examples
     ///

@@ -26,8 +26,9 @@ impl WakerCallback {
     /// from which this callback was cloned.
     #[inline]
     pub(super) fn id(&self, original: &Waker) -> WakerId {
-        // The task's next poll usually passes `original` again. But if the clone has its own data
-        // pointer, the original's data may be freed, and a new waker may get that address.
+        // Identifies `original`, which the task's next poll usually passes again. But identifies a
+        // clone with its own data pointer instead: the original's data may be freed, and a new
+        // waker may get its address.
         let clone = self.0.as_ref().filter(|clone| clone.data() != original.data());
         WakerId::of(clone.unwrap_or(original))
     }
@@ -56,11 +57,11 @@ unsafe impl IntoCallback for WakerCallback {
 impl Drop for WakerCallback {
     #[inline]
     fn drop(&mut self) {
-        // A wheel that ends drops its callbacks. Each drop wakes the task, so that the task notices
-        // the end. For a cancelled timer, the wake is needless but harmless.
+        // A wheel that ends drops its callbacks, and each drop wakes the callback's task, so that
+        // the task notices the end. For a cancelled timer, this wake is needless but harmless.
         let Some(waker) = self.0.take() else { return };
-        // Waking or dropping the waker runs user code, which may drop other callbacks. For those
-        // callbacks, `WAKES_ON_DROP` must be `None`.
+        // Waking or dropping the waker runs user code. While user code drops other callbacks,
+        // `WAKES_ON_DROP` must be `None`, as it is outside `with_wake_on_drop`.
         let scope = WakesOnDropScope::enter(None);
         if scope.previous.unwrap_or_else(ThreadWheel::has_ended) {
             waker.wake();
@@ -72,13 +73,13 @@ impl Drop for WakerCallback {
 
 thread_local! {
     /// `Some(true)` if dropping a `WakerCallback` on this thread wakes its task. `None` outside
-    /// [`with_wake_on_drop`]: a drop then wakes the task only if this thread's wheel has ended.
+    /// [`with_wake_on_drop`], where a drop wakes the task only if this thread's wheel has ended.
     static WAKES_ON_DROP: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
 /// Calls `action`. During the call, dropping a `WakerCallback` wakes its task only if `wakes` is
-/// true. For a cancelled or refused timer, `wakes` must be false. Otherwise, a poll that drops the
-/// callback would wake its own task, which causes another poll, without end.
+/// true. For a cancelled or refused timer, `wakes` must be false. If it were true, a poll that
+/// drops the timer's callback would wake its own task again and again.
 #[inline]
 pub(super) fn with_wake_on_drop<R>(wakes: bool, action: impl FnOnce() -> R) -> R {
     let _scope = WakesOnDropScope::enter(Some(wakes));

@@ -5,7 +5,7 @@
 //! sent only after the earlier message was acknowledged.
 //!
 //! No core resends a message or waits for an answer. If a batch cannot be delivered, usually
-//! because the receiving purgatory has ended, its destructor sends
+//! because the receiving purgatory has ended, the batch's destructor sends
 //! [replies](Message::nondelivery_reply) to the sender.
 
 use std::{
@@ -34,16 +34,18 @@ type KeyToCoreFn<K> = dyn Fn(&K) -> usize + Send + Sync;
 /// any core.
 ///
 /// Each core's thread creates the core's purgatory by [`join`](Self::join). Any thread may report
-/// an event by [`notify`](Self::notify). All cores then check their operations that watch the key.
+/// an event by [`notify`](Self::notify), so that each core checks its operations that watch the
+/// key.
 ///
 /// A core's purgatory ends when its last clone is dropped, at the latest when its thread exits.
-/// Then the other cores check all their operations that watch keys of this core. Later events on
-/// these keys have no effect, but the operations keep their other watches and their timeouts.
+/// When a core's purgatory ends, the other cores check all their operations that watch keys of the
+/// core. Later events on keys of the ended core have no effect, but the operations keep their other
+/// watches and timeouts.
 ///
 /// Before you [drain](crate::LocalTimer::drain) a core's wheel,
 /// [drain](crate::purgatory::Purgatory::drain) the core's purgatory and drop all its clones, even
-/// in a `thread_local!`. Otherwise, events that other threads report on the core's keys cause no
-/// check until the purgatory ends.
+/// in a `thread_local!`. If you drain only the wheel, events that other threads report on the
+/// core's keys cause no check until the purgatory ends.
 ///
 /// While all 2^25 - 1 nodes of a core's wheel are in use, messages from other cores to this core
 /// are lost.
@@ -176,7 +178,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     ///
     /// * No core has joined the group.
     /// * The purgatory of the key's core was dropped, or this core's wheel has ended.
-    /// * This wheel has no free node.
+    /// * The wheel of the key's core has no free node.
     ///
     /// Cost: two allocations, a clone of the key, and a request to the core.
     ///
@@ -208,8 +210,8 @@ impl<K: WatchKey> PurgatoryGroup<K> {
             && !cores[key_core as usize].has_left.load(Ordering::Relaxed)
     }
 
-    /// Creates the membership of this thread's core. Panics as [`join`](Self::join) does, but does
-    /// not detect an earlier join of this thread.
+    /// Creates the membership of this thread's core. Panics in the cases of [`join`](Self::join),
+    /// except an earlier join of this thread, which `register_receiver` detects.
     #[track_caller]
     pub(super) fn make_member(&self, index: usize, shards: &[ShardRef]) -> Member<K> {
         assert!(index < shards.len(), "index {index}, but only {} shards", shards.len());
@@ -224,8 +226,8 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         assert!(count == others, "joined with {count} shards, but other threads with {others}");
         let are_same = cores.iter().map(|core| &core.shard).eq(shards);
         assert!(are_same, "joined with other shards, or in another order, than other threads");
-        // SeqCst: pairs with the fence in `Group::cores_if_joined`. This thread sets or reads the
-        // cores before the fence, and its operations check their conditions after the fence.
+        // SeqCst: pairs with the fence in `Group::cores_if_joined`. This thread sets or finds the
+        // cores before this fence, and checks the conditions of its operations after this fence.
         fence(Ordering::SeqCst);
         Member {
             group: Arc::clone(&self.0),
@@ -244,9 +246,8 @@ impl<K: Send + 'static> Group<K> {
     fn cores_if_joined(&self) -> Option<&[GroupCore]> {
         let cores = self.cores.get().or_else(|| {
             // SeqCst: pairs with the fence in `make_member`. If the joining core's fence comes
-            // first, the load below finds the cores. Otherwise this thread's fence comes first.
-            // Then the later checks of the joining core's operations see everything that this
-            // thread wrote before `notify`.
+            // before this fence, the load below finds the cores. If it comes after this fence, the
+            // joining core's checks see everything that this thread wrote before `notify`.
             fence(Ordering::SeqCst);
             self.cores.get()
         });
@@ -304,7 +305,7 @@ pub(super) enum Message<K> {
     Unwatch { watch: Id },
     /// Requests a check of the receiver's operation. After an event on a key of the sender, `watch`
     /// is the operation's watch on this key. If `watch` is `None`, the key's core could not add the
-    /// watch, or its purgatory has ended.
+    /// watch, or the purgatory of the key's core has ended.
     Recheck { operation: Id, watch: Option<Id> },
 }
 
@@ -316,7 +317,8 @@ impl<K> Message<K> {
     /// Returns the reply to the sender of this undelivered message, if one is needed.
     pub(super) fn nondelivery_reply(&self) -> Option<Self> {
         match *self {
-            // The watch's events do not reach the operation, so the sender must remove the watch.
+            // The operation's core did not get this message about the watch, so the key's core, the
+            // sender, must remove the watch.
             Self::WatchAck { watch, .. } | Self::Recheck { watch: Some(watch), .. } => {
                 Some(Self::Unwatch { watch })
             }
@@ -435,14 +437,15 @@ impl<K: Send + 'static> Member<K> {
         // An exiting thread receives nothing.
         let watches = watches.unwrap_or_else(|| Some(Vec::new()));
         self.has_receiver.set(watches.is_some());
-        // Panics outside the closure, because the panic hook is user code, which may run a turn.
+        // Panics outside the closure, where `THREAD_ENDPOINTS` is not borrowed: the panic hook is
+        // user code, which may run a turn.
         watches.expect(
             "this thread has joined the group before; use a group for each type of operation",
         )
     }
 }
 
-/// A batch of messages to one core. Its destructor sends [replies](Message::nondelivery_reply) to
+/// A batch of messages to one core, whose destructor sends [replies](Message::nondelivery_reply) to
 /// undelivered messages.
 pub(super) struct Batch<K: Send + 'static>(Box<BatchContent<K>>);
 
@@ -452,7 +455,7 @@ struct BatchContent<K: Send + 'static> {
     /// The core that gets the replies.
     sender_core: u32,
     /// The keys of events, separate because a [`Message`] is larger than a key. The order of events
-    /// relative to messages does not matter.
+    /// relative to messages does not matter, because an acknowledged watch causes a check.
     events: Vec<K>,
     messages: Vec<Message<K>>,
 }
@@ -485,7 +488,8 @@ impl<K: Send + 'static> Batch<K> {
             None
         });
         if let Some(receiver) = receiver.flatten() {
-            // The budget of the turn already counts the batch as one message.
+            // Charges the turn's budget for the other messages: the turn has counted the batch as
+            // one message.
             let others = self.len().saturating_sub(1);
             let _ = ThreadWheel::with_current_engine(|engine| {
                 engine.backlog.charge_rest_of_batch(others);
@@ -560,7 +564,7 @@ per_thread! {
 }
 
 /// Calls `action` with this thread's endpoint of a group, which the first call creates. Returns
-/// `None` if the exiting thread has dropped its endpoints.
+/// `None` if this thread is exiting and has dropped its endpoints.
 fn with_endpoint<K: Send + 'static, R>(
     group: &Arc<Group<K>>,
     action: impl FnOnce(&mut ReceivingEndpoint<K>) -> R,
@@ -580,6 +584,7 @@ fn with_endpoint<K: Send + 'static, R>(
         let endpoint = any.and_then(|any| any.downcast_mut());
         (action(endpoint.unwrap_or_else(|| unreachable!("a group has keys of one type"))), ended)
     });
-    // Drops the endpoints of ended groups while `THREAD_ENDPOINTS` is not borrowed.
+    // Drops the endpoints of ended groups while `THREAD_ENDPOINTS` is not borrowed, because the
+    // drop runs user code.
     result.ok().map(|(result, _ended)| result)
 }

@@ -44,19 +44,19 @@
 //! See the [guide](crate::guide::delayed_operations) for more.
 
 // An operation stays on the core where it was added, so threads do not race to complete it. A
-// parked operation ends when its timer fires, or when its timer is cancelled. Only one of the two
-// happens, so the operation ends once. After the thread's wheel has ended, every cancel fails, and
-// only `completion` in the operation's record prevents a second completion. While its
-// `try_complete` runs, a parked operation is *checked out* of its record. If the timer fires or
-// `force_complete` is called during this check, `on_complete` runs after the check.
+// parked operation ends when its timer fires or is cancelled; only one of the two happens, so the
+// operation ends once. After the thread's wheel has ended, every cancel fails, and only
+// `completion` in the operation's record prevents a second completion. While its `try_complete`
+// runs, a parked operation is *checked out* of its record. If the timer of a checked-out operation
+// fires or `force_complete` is called, `on_complete` runs after the check.
 //
 // When an operation ends, its watches on this core are removed at once, and messages remove its
 // watches on other cores.
 //
 // A `PurgatoryGroup` determines the core of each key. The key's core stores all watches on the key,
-// even for other cores' operations, and sends messages about events to these cores. When the key's
-// core has acknowledged a watch, the operation's core checks the operation once more: an event may
-// have preceded the watch.
+// even for other cores' operations, and sends messages about events to the cores of these
+// operations. When the key's core has acknowledged a watch, the operation's core checks the
+// operation once more: an event may have preceded the watch.
 
 mod group;
 mod hash;
@@ -120,8 +120,9 @@ use crate::{
 /// # Keys
 ///
 /// Keys may come from untrusted clients. Their hash uses a random secret, so clients cannot choose
-/// keys that collide or all belong to one core. But a client could learn the secret by timing
-/// single lookups to within a few nanoseconds, or by observing to which cores many keys belong.
+/// keys that collide or all belong to one core. But a client could learn the hash's secret by
+/// timing single lookups to within a few nanoseconds, or by observing to which cores many keys
+/// belong.
 ///
 /// # Examples
 ///
@@ -235,9 +236,9 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         Self(Inner::new(None), PhantomData)
     }
 
-    /// Completes `operation` at once if its condition holds. Otherwise parks it until a check finds
-    /// that the condition holds, or until its timeout `when`. An event on one of the `keys` causes
-    /// a check.
+    /// Completes `operation` at once if its condition holds. Otherwise parks the operation until a
+    /// check finds that its condition holds, or until the timeout `when`. An event on one of the
+    /// `keys` causes a check.
     ///
     /// `when` is a delay or an instant, optionally with slack or spread; see [`When`]. If the
     /// timeout has already elapsed, an operation that must wait expires in the next turn.
@@ -245,7 +246,8 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// `keys` may be empty. A key that occurs twice gets two watches. If the condition holds at
     /// once, no timer is added, and `keys` is not iterated.
     ///
-    /// Cost: constant time per key on average. The hash table grows in small steps.
+    /// Cost: constant time per key on average. The hash table grows in small steps, so that no add
+    /// moves many keys.
     ///
     /// # Errors
     ///
@@ -622,8 +624,8 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     ///
     /// `shards` are the wheels of all cores of the group ([`Core::shards`](crate::Core::shards)),
     /// in the same order on each core. Call `join` once on each core. A core that has not joined
-    /// yet buffers the watches on its keys, even for operations that have ended. So add few
-    /// operations before all cores have joined.
+    /// buffers the watches on its keys, even for ended operations, so add few operations before all
+    /// cores have joined.
     ///
     /// # Panics
     ///
@@ -697,8 +699,8 @@ struct Inner<K: WatchKey, Op: DelayedOperation> {
     condition_change_count: Cell<u64>,
     /// The nesting depth of `on_complete` calls.
     completion_depth: Cell<usize>,
-    /// Operations completed at the maximum nesting depth. Their `on_complete` runs after the
-    /// outermost call.
+    /// Operations completed at the maximum nesting depth, whose `on_complete` runs after the
+    /// outermost `on_complete`.
     deferred_completions: RefCell<VecDeque<(Op, Completion)>>,
     /// `None` if the purgatory is in no group.
     member: Option<Member<K>>,
@@ -744,9 +746,9 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         Ok(id)
     }
 
-    /// Parks an operation. First registers the purgatory with the wheel and makes room in the
-    /// wheel, if necessary. Takes a [`When`] as separate fields, so that the caller's fast path
-    /// need not store it in memory.
+    /// If necessary, registers the purgatory with the wheel and makes room in the wheel; then parks
+    /// an operation. Takes a [`When`] as separate fields, so that the caller's fast path need not
+    /// store it in memory.
     #[cold]
     #[inline(never)]
     #[track_caller]
@@ -771,9 +773,9 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     /// Adds watches on an operation's remaining keys: `key_of_other_core`, the first key if it
-    /// belongs to another core, and `keys`, which may belong to any core. Then checks the condition
-    /// again if `condition_change_count` differs from `changes_before_check`, even if the iterator
-    /// or a key panics.
+    /// belongs to another core, and `keys`, which may belong to any core. Finally, checks the
+    /// operation's condition again if `condition_change_count` differs from `changes_before_check`,
+    /// even if the iterator or a key panics.
     #[inline(always)]
     fn watch_remaining(
         &self,
@@ -788,7 +790,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let waits = keys.all(|key| self.try_watch(id, key));
         ThreadWheel::catch_panic(PanicPlace::Drop, || drop(keys));
         drop(second_check);
-        // The second check, or the iterator's own code, may have ended the operation.
+        // The operation does not wait if the second check or the iterator's own code has ended it.
         let waits = waits
             && (self.condition_change_count.get() == changes_before_check
                 || self.table.borrow_mut().is_parked(id));
@@ -1033,7 +1035,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                     watch,
                 );
                 if waits {
-                    // An event on the key may have preceded the watch.
+                    // Without this check, an event that preceded the watch would be missed.
                     self.check_by_id(operation);
                 } else {
                     self.add_message_to_batch(sender_core, Message::Unwatch { watch });
@@ -1136,7 +1138,8 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
     fn drop(&mut self) {
         let ids: Vec<Id> = self.table.get_mut().ids().collect();
         // Cancels all timers first: the drops below run the user's code, which may create another
-        // purgatory with the same `ClientId`. A pending timer would then reach the new purgatory.
+        // purgatory with the same `ClientId`. A timer of this purgatory that is still pending would
+        // fire in the new one.
         for &id in &ids {
             self.table.get_mut().try_cancel_timer(id);
         }

@@ -47,25 +47,26 @@ pub trait DelayedOperation: 'static {
     ///
     /// `try_complete` must be quick, and must not call `turn`.
     ///
-    /// `try_complete` may itself report an event on a key of this core. The report checks the other
-    /// operations that watch the key. Nothing limits the depth of these nested checks. The
-    /// operation itself is checked at most once more.
+    /// `try_complete` may itself report an event on a key of this core, which checks the other
+    /// operations that watch the key. Nothing limits the nesting depth of `try_complete` calls. The
+    /// operation that reports the event is checked at most once more.
     fn try_complete(&mut self) -> bool;
 
     /// Consumes the completed operation, for example to answer its request. Called at most once, on
     /// the core where the operation was added.
     ///
     /// `on_complete` runs inside a call of `turn`, `notify` or `force_complete`, a check or an add.
-    /// Code that makes these calls must hold no borrow of a `RefCell` that `on_complete` needs. A
-    /// panic is caught and reported ([`Config::on_panic`]); the operation counts as completed.
+    /// So a caller of `turn` or of the purgatory must hold no borrow of a `RefCell` that
+    /// `on_complete` needs. A panic is caught and reported ([`Config::on_panic`]); the operation
+    /// counts as completed.
     ///
     /// [`Config::on_panic`]: crate::Config::on_panic
     ///
-    /// `on_complete` may use the purgatory. Calls of `on_complete` nest up to 16 deep. Deeper calls
+    /// `on_complete` may use the purgatory. Calls of `on_complete` nest up to 16 deep; deeper calls
     /// run after the outermost call.
     ///
     /// An operation that holds a clone of its own purgatory keeps the purgatory alive. If the
-    /// thread ends while the operation waits, both leak.
+    /// thread ends while such an operation waits, the operation and the purgatory leak.
     fn on_complete(self, how: Completion)
     where
         Self: Sized;

@@ -50,7 +50,7 @@ struct Page<T> {
     records: Vec<T>,
     /// The first free record, or [`NONE`]. Always [`NONE`] in the current page.
     first_free: u32,
-    /// The number of records in use. Not kept up to date in the current page.
+    /// The number of records in use, not kept up to date in the current page.
     used_count: u32,
 }
 
@@ -116,8 +116,10 @@ impl<T> Page<T> {
 }
 
 impl<T: Record> Records<T> {
-    /// Ends a trim interval, and begins the next. If `frees_all` is true, frees all spare pages.
-    /// Otherwise frees one spare page, if there always was one during the interval.
+    /// Ends a trim interval
+    /// ([`PURGATORY_TRIM_INTERVAL_TURNS`](crate::limits::PURGATORY_TRIM_INTERVAL_TURNS)), and
+    /// begins the next. If `frees_all` is true, frees all spare pages; otherwise frees one, if
+    /// there always was a spare page during the interval.
     pub(super) fn end_trim_interval(&mut self, frees_all: bool) {
         let unneeded = if frees_all {
             self.spare_pages.len()
@@ -183,8 +185,8 @@ impl<T: Record> Records<T> {
         }
         if self.current_page as usize != number {
             self.pages[self.current_page as usize].used_count = PAGE_LEN_U32;
-            // `vacant_index` chose the last page of `pages_with_room`, else the last page of
-            // `spare_pages`, else a page without memory.
+            // Removes the new current page from its list: `vacant_index` chose the last page of
+            // `pages_with_room`, else of `spare_pages`, else a page without memory.
             if self.pages_with_room.pop().is_none() && self.spare_pages.pop().is_some() {
                 self.fewest_spare_pages_in_interval =
                     self.fewest_spare_pages_in_interval.min(self.spare_pages.len());
@@ -204,8 +206,8 @@ impl<T: Record> Records<T> {
     }
 
     /// Puts a freed record into the free list of its page, which must not be the current page.
-    /// Returns true if the page now has no record in use. The page then becomes a spare page. At
-    /// most [`PURGATORY_SPARE_PAGES_MAX`] spare pages are kept.
+    /// Returns true if the page now has no record in use, and so becomes a spare page. At most
+    /// [`PURGATORY_SPARE_PAGES_MAX`] spare pages are kept.
     #[inline(never)]
     #[must_use]
     pub(super) fn put_in_free_list(&mut self, index: u32) -> bool {
@@ -261,7 +263,7 @@ impl<'a, T: Record> OccupiedRecord<'a, T> {
 }
 
 /// All indices are below this value, so the table can use bit 31 of an index as a flag. Even with
-/// this flag, no index equals [`NONE`].
+/// bit 31 set, no index equals [`NONE`].
 const INDEX_LIMIT: u32 = (1 << 31) - 1;
 
 /// Panics. Not inlined, to keep the callers' code small.

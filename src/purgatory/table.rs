@@ -56,12 +56,12 @@ pub(super) struct Table<K, Op> {
     is_removing_chains: bool,
     /// One cursor for each event that has a next watch, beginning with the outermost event.
     cursors: Vec<WatchIndex>,
-    /// Keys that the table no longer needs. They are dropped while the table is not borrowed,
-    /// because their destructors are user code.
+    /// Keys that the table no longer needs, dropped while the table is not borrowed, because their
+    /// destructors are user code.
     keys_to_drop: Vec<K>,
-    /// The latest number assigned to an [`Id`]. The first number is random and at most 2^63. So an
-    /// id hardly ever matches an operation of another purgatory, and a program cannot use up the
-    /// numbers.
+    /// The latest number assigned to an [`Id`]. The initial value is random, so an id hardly ever
+    /// matches an operation of another purgatory. The initial value is at most 2^63, so a program
+    /// cannot use up the numbers.
     last_id_number: NonZeroU64,
     /// True if this table has asked the thread's wheel to call [`trim`](Self::trim).
     trim_is_requested: bool,
@@ -94,8 +94,8 @@ struct ParkedOperation<K, Op> {
 struct FreedRecordContents<K> {
     inline_watch: Watch<K>,
     last_watch_on_other_core_index: u32,
-    /// The index that must still be passed to [`put_in_free_list`](Records::put_in_free_list), or
-    /// [`NONE`].
+    /// The record's index if the caller must still pass it to
+    /// [`put_in_free_list`](Records::put_in_free_list), otherwise [`NONE`].
     index_for_free_list: u32,
 }
 
@@ -115,8 +115,8 @@ struct Watch<K> {
 
 /// The record of a separate watch. A free record has no key.
 struct SeparateWatch<K> {
-    /// If the watch belongs to an operation of this core, the number in the operation's [`Id`].
-    /// Otherwise, the number in the watch's own `Id`. `None` if the record is free.
+    /// `None` in a free record. For an operation of this core, the number in the operation's
+    /// [`Id`]. For another core's operation, the number in the watch's own `Id`.
     id_number: Option<NonZeroU64>,
     operation: Id,
     /// The core of the operation, or [`LOCAL_CORE`]. In a free record, the index of the next free
@@ -217,8 +217,8 @@ pub(super) enum FoundWatchers<Op> {
     /// The key has one watch, the inline watch of this operation. The operation is now checked out,
     /// and the caller must check its condition.
     Single(u32, Op),
-    /// Any case but `Unwatched` and `Single`. The caller must call [`Table::step`] until the
-    /// event's `has_cursor` is false.
+    /// The key has several watches or a separate watch, or the operation of its only watch is
+    /// checked out. The caller must call [`Table::step`] until the event's `has_cursor` is false.
     Walk(EventWalk),
 }
 
@@ -231,7 +231,8 @@ pub(super) enum ConditionCheckOutcome {
     /// The operation was forced to complete or has expired. The caller must remove and complete the
     /// operation.
     ForcedOrExpired(Completion),
-    /// The caller must check once more.
+    /// Another check was requested during the check, so the caller must check the condition once
+    /// more.
     CheckAgain,
     /// The operation still waits. The caller must [check in](Table::check_in) the operation.
     Waits,
@@ -246,8 +247,8 @@ impl<K, Op> ParkedOperation<K, Op> {
     }
 
     /// Cancels the operation's timer. Returns true if the timer was pending or, after the thread's
-    /// wheel has ended, if the operation is not completed. If true, the caller must complete or
-    /// take the operation.
+    /// wheel has ended, if the operation is not completed. After the result true, the caller must
+    /// complete or take the operation.
     #[inline(always)]
     fn try_cancel_timer(&self) -> bool {
         // Drops nothing: the callback of this timer belongs to the wheel and has no destructor.
@@ -480,17 +481,17 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Returns `next`, the watch after the watch `index` in the ring. Returns `NONE` if `index` is
-    /// the last watch of the ring.
+    /// Returns `next`, the watch after the watch `index` in the ring, or `NONE` if `index` is the
+    /// ring's last watch.
     #[inline]
     fn next_unless_last(&self, next: WatchIndex, index: WatchIndex) -> WatchIndex {
         let is_last = next == index || self.watch_at(next).is_none_or(|next| next.key.is_some());
         if is_last { WatchIndex::NONE } else { next }
     }
 
-    /// Unlinks a watch from its ring. The record of the watch is already free. If the watch holds
-    /// the key, moves the key to the next watch. Removes the key if there is no other watch.
-    /// Returns the next separate watch of the same operation.
+    /// Unlinks a watch, whose record the caller has freed, from its ring. If the watch holds the
+    /// key, moves the key to the next watch. Removes the key if there is no other watch. Returns
+    /// the next separate watch of the same operation.
     #[inline(always)]
     fn unlink(&mut self, index: WatchIndex, watch: Watch<K>) -> WatchIndex {
         self.totals.watches -= 1;
@@ -652,9 +653,10 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Begins to remove chains if there were surplus chains during the whole trim interval that
-    /// ends now. To detect this, lowers `grow_threshold` at the end of each interval with surplus
-    /// chains. If the number of keys reaches the lowered threshold, an add replaces the threshold.
-    /// If the threshold is still lowered at the next interval's end, the surplus has lasted.
+    /// ends now. To detect a lasting surplus, lowers `grow_threshold` at the end of each interval
+    /// with surplus chains. If the number of keys reaches the lowered threshold, an add replaces
+    /// it. A threshold that is still lowered at the end of the next interval shows that the surplus
+    /// has lasted.
     fn end_chain_trim_interval(&mut self) {
         if self.has_surplus_chains() {
             let regular = self.chain_heads.len() / GROW_BELOW_CHAINS_PER_KEY;
@@ -721,7 +723,7 @@ impl<K, Op> Table<K, Op> {
             let parked = self.operations.get(reached.index())?;
             (parked.id_number?, WatchingOperation::Local(reached.index()), &parked.inline_watch)
         };
-        // If so, this watch and all later watches were added during the event.
+        // A larger number means that this watch and all later watches were added during the event.
         if number > event.last_id_number_at_start {
             return None;
         }
@@ -823,7 +825,8 @@ impl<K: Eq, Op> Table<K, Op> {
         K: Borrow<Q>,
     {
         let mut index = self.chain_head(hash);
-        // `get` returns `None` for a separate watch, because the flag makes its index too large.
+        // `get` returns `None` for a separate watch, because `SEPARATE_FLAG` makes its index too
+        // large.
         while index != WatchIndex::NONE {
             let Some(parked) = self.operations.get(index.0) else {
                 return self.find_key_slow(index, hash, key);
@@ -933,8 +936,8 @@ impl<K: Eq, Op> Table<K, Op> {
     }
 
     /// Makes and counts a new watch, which the caller stores at `index`. If the key has no other
-    /// watch, adds the key to its chain. Otherwise appends the watch to the key's ring, and defers
-    /// the drop of the second copy of the key.
+    /// watch, adds the key to its chain. If the key has other watches, appends the new watch to the
+    /// key's ring, and defers the drop of `entry.key`.
     #[inline]
     fn link_new_watch(&mut self, index: WatchIndex, entry: KeyEntry<K>) -> Watch<K> {
         let KeyEntry { key, hash, first_watch } = entry;
@@ -1315,8 +1318,8 @@ mod tests {
     fn the_removal_of_the_last_keys_requests_a_trim() {
         let mut table = TestTable::new();
         add_and_remove(&mut table, 200);
-        // The operations in `two` are in the current page, so their removal frees no page. Only the
-        // chains can request a trim.
+        // The operations in `two` are in the current page, so their removal frees no page, and only
+        // surplus chains can request a trim.
         let two = [0, 1].map(|key| add(&mut table, &[key]));
         while table.trim(false) {}
         let chains = table.chain_heads.len();

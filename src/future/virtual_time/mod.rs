@@ -29,8 +29,8 @@ use crate::{clock::ManualClock, local::ShardRef, util::sync::lock};
 /// [`PurgatoryGroup::partitioned_by`](crate::purgatory::PurgatoryGroup::partitioned_by), because
 /// [`PurgatoryGroup::new`](crate::purgatory::PurgatoryGroup::new) chooses a random hash.
 ///
-/// Cost: a switch to another core usually takes some microseconds. Steps of one core, and advances
-/// of the clock, take much less.
+/// Cost: a switch to another core usually takes some microseconds, much longer than a step of a
+/// core or an advance of the clock.
 ///
 /// A panic in a poll of a task propagates to the method that runs the task. Unfinished tasks are
 /// dropped with the executor. A panic of a future's destructor is caught.
@@ -135,8 +135,8 @@ impl VirtualTime {
     /// assert_eq!(time.shards().len(), 4);
     /// ```
     pub fn with_cores(cores: usize, seed: u64) -> Self {
-        // Makes the calling thread's futures always use the same wheel of a `Timers`. Otherwise,
-        // the wheel would depend on how many threads have used a `Timers` before.
+        // Makes the calling thread's futures always use the same wheel of a `Timers`, regardless of
+        // how many threads have used a `Timers` before.
         set_wheel_selector(1);
         let clock = ManualClock::with_spread_seed(seed);
         let mut scheduler = Scheduler::new(clock.clone(), seed);
@@ -272,7 +272,7 @@ impl VirtualTime {
     /// which would wait for ever.
     ///
     /// The call never returns if a task sets new deadlines for ever, for example by looping over an
-    /// interval. Use [`advance`](Self::advance) instead.
+    /// interval. Use [`advance`](Self::advance) for such a task.
     ///
     /// # Panics
     ///
@@ -417,8 +417,8 @@ impl VirtualTime {
     }
 
     /// Runs tasks and timers. Whenever all cores are idle, calls `should_advance`, and advances the
-    /// clock to the next deadline if the result is true. Ends when the result is false, or there is
-    /// no deadline.
+    /// clock to the next deadline if the result is true. Ends when `should_advance` returns false
+    /// or no deadline remains.
     fn advance_while(&self, should_advance: impl Fn(Duration, usize) -> bool + Send + 'static) {
         let mut next = lock(&self.scheduler).begin_run(Box::new(should_advance));
         while let Some((core, step)) = next {
