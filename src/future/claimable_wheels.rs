@@ -238,8 +238,8 @@ impl ClaimableWheel {
         let schedule = TimerSchedule { due: nanos, period: 0 };
         let added = engine.insert(schedule, TimerKind::Shared, call_site, callback);
         if let Ok(handle) = added {
-            // Publishes the number of live timers now, because remote adds compare it with the
-            // limit.
+            // Publishes the number of live timers now, because remote adds compare this number with
+            // the limit.
             engine.publish_live_count();
             let due = engine.applied_deadline_nanos(handle.index());
             if overdue_nanos.is_some() {

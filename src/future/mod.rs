@@ -77,8 +77,8 @@
 //! # How a waker changes
 //!
 //! A poll with another waker than the previous poll cancels the timer and adds a new timer. On
-//! another thread's full wheel, the cancelled timer may still count towards the limit, and the new
-//! timer is refused.
+//! another thread's full wheel, the cancelled timer may still count towards the limit, so that the
+//! new timer is refused.
 
 mod backend;
 mod claimable_wheels;

@@ -135,7 +135,7 @@ impl Timers {
     /// One or two threads are enough for most programs.
     ///
     /// The threads end when all clones and futures of the `Timers` have been dropped; the last drop
-    /// does not wait for this end.
+    /// does not wait for the threads.
     ///
     /// # Errors
     ///
@@ -189,9 +189,9 @@ impl Timers {
     /// callbacks, see [`shards`](Self::shards).
     ///
     /// The driver ends when all clones and futures of the `Timers` have been dropped; the last drop
-    /// does not wait for this end. Use [`per_worker_with`](Self::per_worker_with) to configure the
-    /// wheels. In [`metrics`](crate::ShardRef::metrics), the wheels are called `worker 0`, `worker
-    /// 1` and so on.
+    /// does not wait for the driver. Use [`per_worker_with`](Self::per_worker_with) to configure
+    /// the wheels. In [`metrics`](crate::ShardRef::metrics), the wheels are called `worker 0`,
+    /// `worker 1` and so on.
     ///
     /// Cost: an add, reset or cancel claims the timer's wheel by one compare-and-swap. If several
     /// attempts fail because other threads use the wheel, the thread usually sends a message to the
@@ -302,7 +302,7 @@ impl Timers {
     /// capture a clone of the [`ShardRef`]. The period of a periodic timer cannot be changed with
     /// `per_worker`.
     ///
-    /// Keep a clone of the `Timers` while you use its wheels: without a clone, the threads may end
+    /// Keep a clone of the `Timers` while you use its wheels: without a clone, its threads may end
     /// and drop pending callbacks.
     ///
     /// # Examples

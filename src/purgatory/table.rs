@@ -84,7 +84,7 @@ struct ParkedOperation<K, Op> {
     /// The index of the operation's latest [`WatchOnOtherCore`], or [`NONE`]. In a free record, the
     /// index of the next free record.
     last_watch_on_other_core_index: u32,
-    /// How the operation was completed, if not by its condition.
+    /// `None` unless the operation was forced to complete or has expired.
     completion: Option<Completion>,
     /// True if another check was requested while the operation was checked out.
     check_again: bool,
