@@ -58,6 +58,7 @@ pub trait Resets: Owner {
 pub trait Sleeping: Owner {
     const HAS_BUDGET: bool = false;
 
+    /// Sleeps until the next deadline or a wake-up.
     fn sleep(&self);
 }
 

@@ -194,7 +194,7 @@ fn xcancel<O: Owner>(job: Job) -> Vec<Sample> {
 fn two_cores<O: Owner<Remote: Requests + Clone> + Sleeping>(job: Job) -> Vec<Sample> {
     match job.workload {
         W::XcancelLock => contended::run::<O>(job),
-        W::Flood => late::flood(job, O::HAS_BUDGET, late::flood_on_two_cores::<O>),
+        W::Flood => late::flood(job, O::HAS_BUDGET, late::cancel_flood_on_two_cores::<O>),
         W::Asked => asked::run::<O>(job),
         _ => xcancel::<O>(job),
     }

@@ -25,7 +25,7 @@ use crate::timers::{Payload, TimerSet};
 
 pub trait Scheme {
     /// True if one call of [`tick`](Self::tick) serves all ticks that have passed.
-    const JUMPS: bool = false;
+    const TICKS_AT_ONCE: bool = false;
 
     fn new(store: &mut Store) -> Self;
 
@@ -78,7 +78,7 @@ impl<S: Scheme> TimerSet for SchemeTimers<S> {
 
     fn advance(&mut self, now: u64, mut on_fire: impl FnMut(Payload)) {
         while self.store.now < now {
-            self.store.now = if S::JUMPS { now } else { self.store.now + 1 };
+            self.store.now = if S::TICKS_AT_ONCE { now } else { self.store.now + 1 };
             self.scheme.tick(&mut self.store, &mut on_fire);
         }
     }

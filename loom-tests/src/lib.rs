@@ -1,9 +1,9 @@
 //! Helpers for the loom models in `tests/`, which use corewheel's public interface.
 //!
-//! Loom sees every state word, mailbox link and head, the parker, and the virtual clock. It does
-//! not see the list of free shard numbers (`Mutex`). Without the feature `epoch`, it sees neither
-//! the pointers to pages nor the epochs; instead, `util::sync` models the guarantees of these
-//! pointers.
+//! Loom sees every state word, mailbox link and head, the parker, and the virtual clock. Loom does
+//! not see the list of free shard numbers, which is behind a `Mutex`. Without the feature `epoch`,
+//! loom sees neither the pointers to pages nor the epochs; instead, `util::sync` models the
+//! guarantees of these pointers.
 #![cfg(loom)]
 #![allow(clippy::missing_panics_doc, clippy::missing_errors_doc, reason = "called by models only")]
 
@@ -32,7 +32,7 @@ use loom::{
 static EXPLORE_LOCK: Mutex<()> = Mutex::new(());
 
 /// Explores the interleavings of `model` with at most three preemptions, and prints their number.
-/// Panics if there are fewer than `floor`, a sign that loom misses accesses of the model.
+/// Panics if loom explores fewer than `floor`, a sign that it misses accesses of the model.
 ///
 /// `LOOM_MAX_PREEMPTIONS` overrides the bound of three. `LOOM_MAX_DURATION=n` removes the bound
 /// and stops each model after `n` seconds. `COREWHEEL_LOOM_NO_FLOOR` disables the floor.
@@ -50,8 +50,8 @@ pub fn explore_with_preemptions<M: Fn() + Send + Sync + 'static>(
     // name is useless, since with `--test-threads=1` the harness runs tests on its main thread.
     let name = std::any::type_name::<M>().trim_end_matches("::{{closure}}");
     let name = name.rsplit("::").next().unwrap_or(name);
-    // Shard numbers and epoch garbage are global, and loom does not reset them. They must be equal
-    // at the start of every execution, so models run one at a time.
+    // Shard numbers and epoch garbage are global, and loom does not reset them. Models run one at a
+    // time, so that every execution starts with the same numbers and garbage.
     let _alone = EXPLORE_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     // A failure on a thread with a thread-local wheel may abort the process before the harness
     // prints the test's name.
@@ -123,10 +123,11 @@ pub fn assert_all_ended(counts: &Counts, added: u64) {
 
 /// Returns a shard and a timer with payload 1 that is alone in its page. After the timer's end,
 /// turns retire the page, because the shard already has a spare empty page. The fourth timer added
-/// afterwards gets the same index, in a new page.
+/// after that gets the index of the ended timer, in a new page.
 pub fn shard_with_retirable_page() -> WithTimer<u32> {
     let (mut shard, clock) = shard();
-    // Under loom a page has two nodes. Index 0 is never allocated.
+    // Under loom a page has two nodes, and index 0 is never allocated, so the fourth timer is
+    // alone.
     let [others @ .., first] = [(); 4].map(|()| shard.add(TICK, 1));
     for other in others {
         shard.cancel(other);
@@ -151,8 +152,8 @@ pub fn add_four(shard: &mut Shard<u32>, first: TimerHandle) -> ([TimerHandle; 4]
     (added, shard_and_index(added[3]) == shard_and_index(first))
 }
 
-/// Returns the shard and index of a timer. Cuts them from the `Debug` output of its handle, which
-/// has no public method for them.
+/// Returns the shard and index of a timer, cut from the `Debug` output of the handle, which has no
+/// public method for them.
 pub fn shard_and_index(handle: TimerHandle) -> String {
     let name = format!("{handle:?}");
     name.split('#').next().unwrap_or_default().to_owned()
@@ -169,12 +170,12 @@ pub fn expired<T>(shard: &mut Shard<T>) -> Vec<T> {
     std::iter::from_fn(|| shard.next_expired()).map(|expired| expired.payload).collect()
 }
 
-/// Turns the shard at each tick up to `until`. Returns the tick of each expiry.
+/// Turns the shard at each tick up to `until`. Returns the ticks at which timers expired.
 pub fn expiry_ticks<T>(shard: &mut Shard<T>, clock: &ManualClock, until: u32) -> Vec<u32> {
     each_tick(clock, until, || expired(shard).len())
 }
 
-/// Turns this thread's wheel at each tick up to `until`. Returns the tick of each callback's run.
+/// Turns this thread's wheel at each tick up to `until`. Returns the ticks at which callbacks ran.
 pub fn run_ticks(clock: &ManualClock, until: u32) -> Vec<u32> {
     each_tick(clock, until, || local_timer().turn().fired)
 }
@@ -191,12 +192,12 @@ fn each_tick(clock: &ManualClock, until: u32, mut fired: impl FnMut() -> usize) 
     }
 }
 
-/// Installs this thread's wheel in virtual time. Returns its clock.
+/// Installs this thread's wheel in virtual time. Returns the wheel's clock.
 pub fn install_wheel() -> ManualClock {
     install_core().0
 }
 
-/// Installs this thread's wheel in virtual time. Returns its clock and its `ShardRef`.
+/// Installs this thread's wheel in virtual time. Returns the wheel's clock and `ShardRef`.
 pub fn install_core() -> (ManualClock, ShardRef) {
     install_core_with(|config| config)
 }
@@ -250,9 +251,9 @@ pub fn setup<R>(set: impl FnOnce() -> R) -> R {
 /// Spawns a thread that races with this one. Both threads first access one atomic, so that loom
 /// explores both orders.
 ///
-/// Without this access, loom may miss an order, because it remembers only the last load of each
-/// atomic. For example, if the other thread loads and then swaps, loom overlooks the race of this
-/// swap with a load in this thread.
+/// Without these accesses, loom may miss an order, because loom remembers only the last load of
+/// each atomic. For example, if the other thread loads and then swaps, loom overlooks the race of
+/// this swap with a load in this thread.
 pub fn race<R: 'static>(act: impl FnOnce() -> R + 'static) -> thread::JoinHandle<R> {
     let [started, other] = shared(ModelledUsize::new(0));
     // Both `Relaxed`: they order no other access.

@@ -80,7 +80,8 @@ fn a_timer_cancelled_during_the_owners_reset_never_fires() {
     });
 }
 
-/// After a run, the owner first rearms the timer and then relinks it.
+/// After a run, the owner first rearms the timer and then relinks it; the cancel may come in
+/// between.
 #[test]
 fn a_cancel_before_relinking_prevents_every_later_run() {
     explore(40, || {
@@ -173,7 +174,8 @@ fn a_shared_local_timer_fires_or_is_cancelled() {
     });
 }
 
-/// Checks the ordering S2. The canceller may read any later state word of the node.
+/// Checks the ordering S2. The canceller may read a state word that belongs to a later timer of the
+/// node.
 #[test]
 fn callback_writes_are_visible_after_every_node_reuse() {
     explore(94, || cancel_and_reuse(|_| ()));
@@ -183,7 +185,7 @@ fn callback_writes_are_visible_after_every_node_reuse() {
             local_timer().add(TICK * 100, || ());
         });
     });
-    // A timer of `add_local` reuses the node and fires.
+    // The node's next timer is added by `add_local`, and fires.
     explore(150, || {
         cancel_and_reuse(|clock| {
             local_timer().add_local(TICK, || ());
@@ -198,7 +200,7 @@ fn callback_writes_are_visible_after_every_node_reuse() {
             local_timer().turn();
         });
     });
-    // The next timer fires while its message is queued.
+    // The node's next timer fires while its reset's message is queued.
     explore(700, || {
         cancel_and_reuse(|clock| {
             let next = local_timer().add(TICK, || ());
@@ -207,7 +209,7 @@ fn callback_writes_are_visible_after_every_node_reuse() {
             assert_eq!(local_timer().turn().fired, 1);
         });
     });
-    // The next timer is added remotely, and fires.
+    // The node's next timer is added remotely, and fires.
     explore(350, || {
         cancel_and_reuse(|clock| {
             add_remotely(&local_timer().shard_ref(), TICK, || ());
@@ -268,7 +270,7 @@ fn a_run_cancelled_twice_is_the_last() {
 
 /// Stores 1 and then 2, so that a reader can tell a run in progress from a finished one.
 fn store_twice(work: &AtomicUsize) {
-    // Relaxed, like the loads: corewheel must order them.
+    // Relaxed, like the loads: corewheel must order these accesses.
     work.store(1, Ordering::Relaxed);
     work.store(2, Ordering::Relaxed);
 }

@@ -1,5 +1,6 @@
-//! Cancels and resets race with the end of a shard or page. Here loom also sees the registry, the
-//! page table and the epochs. `src/cross_core/state/mod.rs` defines the orderings S1 and S2.
+//! Cancels and resets race with the end of a shard or page. Under `crossbeam_loom`, loom also sees
+//! the registry, the page table and the epochs. `src/cross_core/state/mod.rs` defines the orderings
+//! S1 and S2.
 #![cfg(all(loom, crossbeam_loom, feature = "epoch"))]
 
 use std::sync::Arc;
@@ -64,8 +65,8 @@ fn a_handle_never_reaches_a_shard_that_reuses_its_number() {
     });
 }
 
-/// Returns a shard, a stale handle, and the only live timer in the handle's page. The end of this
-/// timer retires the page.
+/// Returns a shard, a stale handle, and the only live timer in the handle's page. The end of the
+/// live timer retires the page.
 fn shard_with_a_stale_handle() -> (Shard<u32>, TimerHandle, TimerHandle) {
     let (mut shard, _clock) = shard();
     let [others @ .., stale, last] = [(); 5].map(|()| shard.add(TICK, 1));
@@ -80,8 +81,8 @@ fn a_stale_cancel_during_page_reclamation_returns_ended() {
     explore_with_preemptions(2, 33_000, || {
         let (mut shard, stale, last) = shard_with_a_stale_handle();
         let canceller = thread::spawn(move || stale.cancel());
-        // The cancel retires the page, which advances the epochs. The turn advances them again and
-        // frees the page, if no thread is pinned.
+        // The cancel retires the page, which advances the epoch. The next turn advances the epoch
+        // again and frees the page, unless a thread is pinned.
         shard.cancel(last);
         assert!(expired(&mut shard).is_empty());
         assert_eq!(canceller.join().unwrap(), Cancel::Ended);

@@ -271,8 +271,8 @@ fn concurrent_sleeps_are_woken_and_dropped_ones_are_not() {
 
 // ---- the driver's sleep
 
-/// Turns and sleeps until the driver announces a sleep of one tick. Only a wake-up ends a longer
-/// sleep. Instead of a shorter sleep, yields, because another thread may have claimed the wheel.
+/// Turns and sleeps until the driver announces a sleep of one tick. If the timeout is longer, parks
+/// until a wake-up. If it is shorter, yields, because another thread may have claimed the wheel.
 fn sleep_until_a_tick_is_announced(driver: &mut TimersDriver) {
     let mut announced = None;
     while announced != Some(TICK) {

@@ -9,12 +9,12 @@ use loom::{
 };
 use loom_tests::{TICK, explore, install_core_with, setup, shared};
 
-/// The owner publishes twice. The second time, it overwrites the copy that the reader may be
+/// The owner publishes twice. The second publication overwrites the copy that the reader may be
 /// reading.
 #[test]
 fn counts_are_read_as_a_consistent_snapshot() {
     explore(2_500, || {
-        // In models, only a named shard publishes.
+        // In models, only a shard with a name publishes counts.
         let (_clock, shard) = setup(|| install_core_with(|config| config.name("named")));
         let reader = thread::spawn(move || {
             let counts = shard.metrics().counts;
@@ -35,7 +35,7 @@ fn a_reader_of_virtual_time_sees_earlier_writes() {
         let (clock, [work, done]) = (ManualClock::new(), shared(AtomicU32::new(0)));
         let moved = clock.clone();
         let mover = thread::spawn(move || {
-            // Relaxed, here and below: the clock must order them.
+            // Relaxed, here and below: the clock must order these accesses.
             done.store(1, Ordering::Relaxed);
             moved.advance(TICK);
             done.store(2, Ordering::Relaxed);

@@ -186,7 +186,7 @@ fn an_event_wakes_a_sleeping_core() {
     });
 }
 
-/// Core 1 of the group. Its thread turns its wheel on request.
+/// Core 1 of the group: a thread that turns its wheel on request.
 struct OtherCore {
     orders: Sender<Option<ShardRef>>,
     turned: Receiver<()>,
@@ -257,7 +257,8 @@ fn two_cores(
     let (other, other_shard) = OtherCore::start(&group);
     let purgatory = group.join(0, &[own.clone(), other_shard]);
     other.turn(&own);
-    // Allocates the message nodes, so that two threads never allocate a table at the same time.
+    // Sends events, which allocates their message nodes. So two threads never allocate a table at
+    // the same time.
     let events = group.clone();
     on_another_thread(move || [0, 1, 0, 1].iter().for_each(|key| _ = events.notify(key)));
     other.turn(&own);
@@ -297,7 +298,7 @@ fn a_remote_event_or_the_timeout_ends_an_operation_once() {
         op.set();
         group.notify(&1);
         clock.advance(TICK);
-        // In its turn, the other core passes the event to this core.
+        // In this turn, the other core passes the event to this core.
         other.begin_turn(&own);
         local_timer().turn();
         other.end_turn();

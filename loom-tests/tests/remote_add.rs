@@ -39,7 +39,7 @@ fn a_remotely_added_timer_fires_once() {
         let (clock, core) = install_core();
         let (work, [seen, noted]) = (AtomicUsize::new(0), shared(AtomicUsize::new(0)));
         let adder = race(move || {
-            // Relaxed, here and below: corewheel must order them.
+            // Relaxed, here and below: corewheel must order these accesses.
             work.store(1, Ordering::Relaxed);
             core.add(TICK * 2, move || {
                 _ = noted.fetch_add(10 + work.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -86,7 +86,7 @@ fn a_canceller_takes_the_payload_before_node_reuse() {
             let payloads = [(); 2].map(|()| Arc::new(()));
             let captured = payloads.each_ref().map(Arc::clone);
             let [first, second] = captured.map(|captured| move || drop(captured));
-            // Takes the other node of the page.
+            // Takes the page's other node, so that a later add reuses the node of `handle`.
             let other = add_remotely(&core, TICK * 100, || ());
             let handle = add_remotely(&core, TICK, first);
             if is_admitted {
@@ -197,7 +197,7 @@ fn a_cancel_around_the_first_run_prevents_further_runs() {
     });
 }
 
-/// The canceller drops the callback, unless the last run is in progress.
+/// The canceller drops the callback, or the owner does if the last run is in progress.
 #[test]
 fn a_remote_periodic_callback_is_dropped_after_its_runs() {
     explore(580, || {
@@ -206,7 +206,7 @@ fn a_remote_periodic_callback_is_dropped_after_its_runs() {
         let handle = setup(|| {
             let run = move || {
                 let _captured = &captured;
-                // Relaxed, here and below: corewheel must order them.
+                // Relaxed, here and below: corewheel must order these accesses.
                 work.store(work.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             };
             let handle = on_another_thread(move || core.add_periodic(TICK, run));
@@ -298,7 +298,7 @@ fn a_stale_handle_never_reaches_the_next_remote_timer_of_its_node() {
 }
 
 /// Checks the orderings S2 (`src/cross_core/state/mod.rs`) and G1 (`src/cross_core/slab/page.rs`).
-/// Another thread may already have armed the node for a new timer.
+/// An adder may arm the node for a new timer before the cancel reads the state word.
 #[test]
 fn callback_writes_are_visible_after_remote_node_reuse() {
     explore(4_400, || {
@@ -306,7 +306,7 @@ fn callback_writes_are_visible_after_remote_node_reuse() {
         let [ran, noted] = shared(AtomicUsize::new(0));
         let handle = setup(|| {
             let handle = add_admitted(&core, move || noted.store(1, Ordering::Relaxed));
-            // Takes the other node of the page.
+            // Takes the page's other node, so that a later add reuses the node of `handle`.
             add_remotely(&core, TICK * 9, || ());
             local_timer().turn();
             clock.advance(TICK);
@@ -321,8 +321,8 @@ fn callback_writes_are_visible_after_remote_node_reuse() {
     });
 }
 
-/// While the first adder stalls in taking a node, the second adder uses a node, and the owner frees
-/// this node. The tag of the free list prevents ABA.
+/// While one adder stalls in taking a node, the other adder uses the same node, and the owner frees
+/// it. The tag of the free list prevents this ABA.
 #[test]
 fn no_node_is_taken_twice_from_the_free_list() {
     explore_with_preemptions(1, 4_200, || {
@@ -350,12 +350,12 @@ fn no_node_is_taken_twice_from_the_free_list() {
     });
 }
 
-/// Returns this thread's clock, its shard, and a stale handle of a remote timer. [`retire_page`]
-/// retires the page of that handle.
+/// Returns this thread's clock and shard, and a stale handle of a remote timer. [`retire_page`]
+/// retires the page that the handle names.
 fn with_a_page_to_spare() -> (ManualClock, ShardRef, TimerHandle) {
     let (clock, core) = install_core();
     let adder = core.clone();
-    // Under loom a page has two nodes, and one empty page is kept as a spare.
+    // Under loom a page has two nodes, and the owner keeps one empty page as a spare.
     let handles = on_another_thread(move || [(); 4].map(|()| adder.add(TICK, || ())));
     local_timer().turn();
     for handle in handles {
@@ -459,9 +459,8 @@ fn a_callback_added_at_shard_end_is_dropped_once() {
     });
 }
 
-/// Runs an owner that ends after one turn. Before that turn, calls `act` with the handle of a
-/// remotely added timer that captures `dropped`. The returned reference keeps the shard's memory
-/// alive.
+/// Runs an owner that calls `act`, turns once, and ends. `act` gets the handle of a remotely added
+/// timer that captures `dropped`. The returned reference keeps the shard's memory alive.
 fn end_after_one_turn<R: 'static>(
     dropped: CountsDrop,
     act: impl FnOnce(TimerHandle) -> R + 'static,
@@ -489,8 +488,8 @@ fn a_reset_and_cancel_at_shard_end_drop_the_callback_once() {
     });
 }
 
-/// The owner may consume the timer's message during the reset, and end before the resetter has
-/// completed the cancel.
+/// If the cancel comes during the reset, the resetter drops the callback. The owner may consume the
+/// timer's message and end before this drop.
 #[test]
 fn a_cancel_during_a_reset_at_shard_end_drops_the_callback_once() {
     explore(2_000, || {

@@ -82,8 +82,8 @@ fn a_drop_by_a_resets_message_sees_the_cancellers_writes() {
     });
 }
 
-/// Adds a timer and resets it from another thread. If its node were reused too early, the node
-/// would be in the mailbox twice.
+/// Adds a timer and resets it from another thread. If the timer reused a node whose message is
+/// queued, this node would be in the mailbox twice.
 fn move_the_next_timer(shard: &mut Shard<u32>) -> Vec<u32> {
     let next = shard.add(TICK * 9, 2);
     let resetter = race(move || next.reset(TICK));
@@ -135,7 +135,7 @@ fn two_concurrent_resets_agree_and_one_takes_effect() {
 }
 
 /// Resets a timer to tick 3 on another thread and to tick `own` on this one. Before its own reset,
-/// each thread reads whether the other reset is done. If the resets overlap, either wins.
+/// each thread reads whether the other reset is done. If the resets overlap, either may win.
 fn reset_on_both_sides(
     (mut shard, clock, handle): WithTimer<()>,
     own: u32,
@@ -168,7 +168,7 @@ fn the_later_of_the_owners_and_a_remote_reset_wins() {
     });
 }
 
-/// If the owner fails to claim a due timer, the timer is in no slot.
+/// If the owner fails to claim the due timer, the timer is in no slot until a reset links it.
 #[test]
 fn the_owners_reset_relinks_a_timer_after_a_failed_claim() {
     explore(460, || {
@@ -258,7 +258,7 @@ fn a_periodic_timer_reset_and_cancelled_stops_running() {
 }
 
 /// Returns a shard and a timer that a remote reset has linked at tick 2, so that remote resets to
-/// later deadlines need no message. One such reset has postponed the timer to tick `until`.
+/// later deadlines need no message. A second remote reset has postponed the timer to tick `until`.
 fn shard_postponed_until<T: 'static>(until: u32, payload: T) -> WithTimer<T> {
     setup(|| {
         let (mut shard, clock) = shard();
@@ -271,8 +271,8 @@ fn shard_postponed_until<T: 'static>(until: u32, payload: T) -> WithTimer<T> {
     })
 }
 
-/// If the owner fails to claim the timer, the timer is in no slot. The owner relinks it only if the
-/// resetting thread sends a message.
+/// If the owner fails to claim the timer, the timer is in no slot. So the resetting thread must
+/// send a message, which makes the owner relink the timer.
 #[test]
 fn a_timer_due_during_a_reset_to_later_is_not_lost() {
     explore(5_400, || {
@@ -297,9 +297,8 @@ fn the_owners_reset_overrides_a_reset_without_a_message() {
     });
 }
 
-/// A thread that sees that the timer was postponed without a message also sees the tick at which
-/// the owner has linked it. A thread that missed this tick could omit the message although it
-/// resets the timer to an earlier tick.
+/// A thread that finds the timer postponable also sees the tick at which the owner has linked the
+/// timer. With an older tick, the thread could omit the message of a reset to an earlier tick.
 #[test]
 fn a_reset_before_the_linked_deadline_sends_a_message() {
     explore(1_700, || {
@@ -315,7 +314,7 @@ fn a_reset_before_the_linked_deadline_sends_a_message() {
     });
 }
 
-/// The owner may relink the timer between the resets, so the second one may need no message.
+/// The owner may relink the timer between the two resets, so the second reset may need no message.
 #[test]
 fn the_last_of_two_remote_resets_wins() {
     explore(6_500, || {

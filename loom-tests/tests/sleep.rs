@@ -27,8 +27,8 @@ fn waking_config(clock: &ManualClock) -> Config {
     config(clock).wake_hook(move || owner.unpark())
 }
 
-/// Returns a configuration and a flag. If `must_block` returns true, the wake hook blocks its
-/// caller until the owner sets the flag.
+/// Returns a configuration with a wake hook, and a flag. If `must_block` returns true, the hook
+/// blocks its caller until the owner sets the flag.
 fn with_blocking_hook(
     config: Config,
     must_block: impl Fn() -> bool + Send + Sync + 'static,
@@ -81,8 +81,8 @@ fn a_remote_cancel_ends_a_long_sleep() {
     });
 }
 
-/// The reset to a later deadline need not wake the owner. If its message is still queued, the
-/// cancel sends none, but must wake the owner.
+/// The reset to a later deadline need not wake the owner. If the reset's message is still queued,
+/// the cancel sends no message, but must wake the owner.
 #[test]
 fn a_cancel_behind_a_queued_reset_ends_a_long_sleep() {
     explore(22_500, || {
@@ -172,8 +172,8 @@ fn a_remote_add_ends_a_park_without_help_of_the_hook() {
     });
 }
 
-/// No thread waits for the lock of `Hooks::thread_to_unpark`: all only try to take it. A waking
-/// thread may still be ending an earlier sleep.
+/// No thread waits for the lock of `Hooks::thread_to_unpark`. The lock may be held by a thread that
+/// is still ending an earlier sleep.
 #[test]
 fn the_default_hook_misses_no_reset_of_two_threads() {
     explore(42_000, || {
@@ -190,12 +190,12 @@ fn the_default_hook_misses_no_reset_of_two_threads() {
     });
 }
 
-/// A waking thread that has found the earlier sleep may still be about to unpark the old thread.
+/// A resetter that ends the old thread's sleep may unpark the old thread only after the move.
 #[test]
 fn the_default_hook_wakes_the_new_thread_of_a_moved_shard() {
     explore_with_preemptions(1, 3_000, || {
-        // The shard moves to the main thread, because loom does not backtrack a thread's steps to a
-        // point before the thread's start.
+        // The first owner is a spawned thread, and the second is the main thread: loom never moves
+        // a thread's steps before its spawn, so it would miss orders of a later thread.
         let before = thread::spawn(|| {
             let (mut shard, clock) = shard();
             let timers = setup(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
@@ -216,7 +216,7 @@ fn the_default_hook_wakes_the_new_thread_of_a_moved_shard() {
     });
 }
 
-/// Only the second add is due before the owner's own timer.
+/// Of the two remote adds, only the second is due before the owner's own timer.
 #[test]
 fn an_add_due_before_the_sleep_ends_wakes_the_owner() {
     explore(740, || {
@@ -249,7 +249,8 @@ fn a_reset_due_before_the_sleep_ends_wakes_the_owner() {
 }
 
 /// One thread resets the timer to tick 5, and another to tick 2. The second thread may rely on the
-/// first thread's message, which may not be pushed yet. A reset to tick 5 need not wake the owner.
+/// first thread's message, which may not be pushed yet. A reset to tick 5 need not wake the owner,
+/// which has a timer at tick 3.
 #[test]
 fn a_reset_behind_a_queued_reset_wakes_the_owner() {
     explore(6_000, || {
@@ -290,7 +291,7 @@ fn a_reset_behind_a_queued_reset_wakes_the_owner() {
 #[test]
 fn a_remote_add_during_the_end_of_driving_is_overdue() {
     explore(28, || {
-        // In models, only a named shard publishes.
+        // In models, only a shard with a name publishes counts.
         let (clock, core, driver) = setup(|| {
             let clock = ManualClock::new();
             config(&clock).name("named").install().unwrap();
@@ -340,8 +341,8 @@ fn a_stalled_hook_does_not_suppress_another_wake_up() {
     });
 }
 
-/// A refused add pushes no message, but wakes the owner to make room. The call of the wake hook
-/// stalls.
+/// A refused add pushes no message, but wakes the owner to make room. While this call of the wake
+/// hook stalls, a reset must wake the owner.
 #[test]
 fn a_stalled_hook_of_a_refused_add_suppresses_no_wake_up() {
     explore(20_000, || {
@@ -352,7 +353,7 @@ fn a_stalled_hook_of_a_refused_add_suppresses_no_wake_up() {
         config.install().unwrap();
         let (local, core) = (local_timer(), local_timer().shard_ref());
         let was_reset = setup(|| local.add(TICK * 1_000, || ()));
-        // Publishes the number of live timers.
+        // Publishes the number of live timers, which remote adds compare with the limit.
         let _ = local.time_until_next();
         let adder = spawn_unparker(move || {
             let first = core.try_add(TICK * 2_000, || ());

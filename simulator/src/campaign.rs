@@ -1,5 +1,5 @@
-//! Runs the episodes of consecutive seeds. If one fails, removes the steps that the failure does
-//! not need.
+//! Runs the episodes of consecutive seeds. If an episode fails, removes the steps that the failure
+//! does not need.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -29,15 +29,16 @@ pub struct ShrunkFailure {
 }
 
 /// Runs the episodes of `seed` and the following seeds until `is_enough` returns true. If
-/// `loses_cancels` is true, a planted bug drops some remote cancels before they reach the library.
+/// `plants_lost_cancels` is true, a planted bug drops some remote cancels before they reach the
+/// library.
 pub fn simulate(
     seed: u64,
-    loses_cancels: bool,
+    plants_lost_cancels: bool,
     mut is_enough: impl FnMut(&Coverage) -> bool,
 ) -> Result<Coverage, Box<ShrunkFailure>> {
     let mut coverage = Coverage::default();
     for seed in seed.. {
-        coverage.add_episode(&episode(seed, loses_cancels)?);
+        coverage.add_episode(&episode(seed, plants_lost_cancels)?);
         if is_enough(&coverage) {
             break;
         }
@@ -45,12 +46,12 @@ pub fn simulate(
     Ok(coverage)
 }
 
-/// Runs the episode of a seed, with the planted bug if `loses_cancels` is true.
-pub fn episode(seed: u64, loses_cancels: bool) -> Result<Coverage, Box<ShrunkFailure>> {
+/// Runs the episode of a seed, with the planted bug if `plants_lost_cancels` is true.
+pub fn episode(seed: u64, plants_lost_cancels: bool) -> Result<Coverage, Box<ShrunkFailure>> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut plan = Plan::draw(STEPS, &mut |bound| random.u64(..bound));
-    episode::run(&plan, loses_cancels).map_err(|failure| {
-        let shrunk = shrink(&mut plan, failure.clone(), loses_cancels);
+    episode::run(&plan, plants_lost_cancels).map_err(|failure| {
+        let shrunk = shrink(&mut plan, failure.clone(), plants_lost_cancels);
         let steps = plan.steps.iter().map(|step| format!("{step:?}")).collect();
         Box::new(ShrunkFailure {
             seed,
@@ -69,7 +70,7 @@ pub fn run_drawn_episode(length: usize, choose: &mut Choose<'_>) -> Result<Cover
 
 /// Removes steps and simplifies arguments as long as the plan still fails. Returns the final plan's
 /// failure.
-fn shrink(plan: &mut Plan, mut failure: Failure, loses_cancels: bool) -> Failure {
+fn shrink(plan: &mut Plan, mut failure: Failure, plants_lost_cancels: bool) -> Failure {
     let until = Instant::now() + SHRINK_TIMEOUT;
     if failure.hangs {
         return failure;
@@ -78,7 +79,8 @@ fn shrink(plan: &mut Plan, mut failure: Failure, loses_cancels: bool) -> Failure
     let mut fails = |plan: &mut Plan, steps: Vec<Step>| {
         let shorter = Plan { steps, setting: plan.setting.clone(), timers: plan.timers };
         let is_in_time = Instant::now() < until;
-        let result = is_in_time.then(|| episode::run(&shorter, loses_cancels).err()).flatten();
+        let result =
+            is_in_time.then(|| episode::run(&shorter, plants_lost_cancels).err()).flatten();
         result.is_some_and(|still| {
             (*plan, failure) = (shorter, still);
             true

@@ -78,7 +78,7 @@ pub(crate) fn run_thread(
         }
         handover::hand_back(false);
     }
-    // Dropped in reverse, so that the next shards get the same numbers.
+    // Drops the shards in reverse order, so that the next thread's shards get the same numbers.
     this.shards.iter_mut().rev().for_each(|shard| *shard = None);
 }
 
@@ -160,7 +160,8 @@ impl Core {
         self.shards[shard_index].as_ref().map_or_else(|| local_timer().len(), Shard::len)
     }
 
-    /// Returns the time until a shard's next turn. The query publishes the shard's counts.
+    /// Returns the time until a shard's next turn. The call also publishes the shard's counts,
+    /// which the model records.
     fn time_until_next(&self, shard_index: usize) -> Option<Nanos> {
         let shard = self.shards[shard_index].as_ref();
         let wait = shard.map_or_else(|| local_timer().time_until_next(), Shard::time_until_next);
@@ -236,7 +237,8 @@ impl Core {
         self.check_counts(shard_index);
     }
 
-    /// Returns the index of a timer's shard; `None` unless it is a shard of payloads of this core.
+    /// Returns the index of a timer's shard, if this core has the shard and it is a shard of
+    /// payloads.
     fn shard_index_of(&self, id: Id) -> Option<usize> {
         let number = with_model(|model| Some(model.timers.get(id as usize)?.shard))?;
         (1..SHARDS_PER_CORE).find(|&shard_index| self.shard_numbers[shard_index] == number)
@@ -459,7 +461,7 @@ fn pass(
         let id = expiry.as_mut().payload.id;
         let script = with_model(|model| model.record_expiry(&expiry.as_mut(), is_lent));
         if script == Script::Pause {
-            // Other cores may cancel the timer while its payload is lent.
+            // Lets other cores cancel the timer while this loop borrows its payload.
             pause_in_pass();
             check(expiry.as_mut().payload.id == id, || "a lent payload changed".into());
         }
@@ -579,7 +581,8 @@ fn add(
                 Ok(None)
             }
             AddMethod::Try => {
-                // The closure is too large to be stored inline.
+                // The closure is too large for inline storage, so that boxed callbacks are
+                // simulated too.
                 let large = ([id; 16], payload);
                 let added = timer.try_add(delay, move || run(&black_box(&large).1));
                 added.map(Some).map_err(refused)

@@ -42,9 +42,9 @@ struct Thread {
 
 struct Hangs;
 
-pub(crate) fn run(plan: &Plan, loses_cancels: bool) -> Result<Coverage, Failure> {
+pub(crate) fn run(plan: &Plan, plants_lost_cancels: bool) -> Result<Coverage, Failure> {
     number_shards_from_zero();
-    let model = Some(Box::new(Model::new(plan, loses_cancels)));
+    let model = Some(Box::new(Model::new(plan, plants_lost_cancels)));
     let mut this = Conductor { plan: Arc::new(plan.clone()), model, threads: Vec::new() };
     for core in 0..CORES {
         let thread = this.start(core);
@@ -77,7 +77,7 @@ impl Conductor {
             from = to;
         }
         (0..CORES).try_for_each(|core| self.resume(core))?;
-        // In reverse, so that the next episode gets the same shard numbers.
+        // The cores end in reverse order, so that the next episode gets the same shard numbers.
         (0..CORES).rev().try_for_each(|core| self.end(core))
     }
 
@@ -85,7 +85,7 @@ impl Conductor {
         self.model.as_mut().expect("the model is here")
     }
 
-    /// Gives the model to a core, and waits until it comes back.
+    /// Gives the model to a core, and waits until the core gives it back.
     fn run_job(&mut self, core: usize, job: Job) -> Result<(), Hangs> {
         self.model().core = core;
         let model = self.model.take().expect("the model is here");

@@ -17,7 +17,8 @@ pub(crate) struct Ledger {
     /// How often the payload of each timer was dropped.
     drops: Box<[AtomicU8]>,
     shards: Box<[Mutex<Totals>]>,
-    /// True while the simulator itself drops payloads. Their destructors then only count.
+    /// True while destructors of payloads must only count, because the simulator itself drops
+    /// payloads.
     quiet: AtomicBool,
 }
 
@@ -63,7 +64,8 @@ impl Ledger {
         resume_unwind(Box::new(PlannedPanic))
     }
 
-    /// Drops a value. The destructors of its payloads only count.
+    /// Drops a value. The destructors of the value's payloads only count: they neither panic nor
+    /// cancel.
     pub(crate) fn drop_quietly<T>(&self, value: T) {
         self.quiet.store(true, Relaxed);
         drop(value);

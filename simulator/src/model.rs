@@ -39,8 +39,8 @@ pub(crate) struct Model {
     pub(crate) step: usize,
     /// Shards of the thread that ends next.
     pub(crate) ending: Vec<usize>,
-    /// True if some remote cancels never reach the library: the planted bug.
-    pub(crate) loses_cancels: bool,
+    /// True if the planted bug is active: some remote cancels never reach the library.
+    pub(crate) plants_lost_cancels: bool,
 }
 
 #[derive(Debug)]
@@ -78,10 +78,10 @@ pub(crate) struct Timer {
     moved_in: u64,
     /// True if a message about this timer may be in the mailbox.
     queued: bool,
-    /// The number of its shard's latest turn when its latest message was sent.
+    /// The number of the shard's latest turn when the latest message about this timer was sent.
     queued_in: u64,
-    /// True if the latest reset was remote. Then another remote reset, to a later deadline, may
-    /// need no message.
+    /// True if the latest reset was remote, so that a remote reset to a later deadline may send no
+    /// message.
     may_be_postponable: bool,
     is_remote: bool,
     /// True if the owner may not have admitted the timer yet.
@@ -117,7 +117,7 @@ pub(crate) struct ShardModel {
     pub(crate) limit: usize,
     /// The latest bounds on the time that the owner has read or passed to `turn_at`.
     latest_reading: Reading,
-    /// How often the owner's reading was before `latest_reading`.
+    /// How often the owner read a time before `latest_reading`.
     regressions: u64,
     /// The tick that the turns have reached.
     turn_tick: u64,
@@ -132,6 +132,7 @@ pub(crate) struct ShardModel {
     payloads: u64,
     /// The number of `ReusableTimer`s that are not pending. Each keeps its payload.
     idle_reusable_timers: u64,
+    /// As in `Counts::fired`: of the periodic timers, only those that the loop took by value.
     fired: u64,
     runs: u64,
     cancelled: u64,
@@ -143,7 +144,7 @@ pub(crate) struct ShardModel {
     is_queue_uncertain: bool,
     unadmitted: u64,
     uncollected: u64,
-    /// The latest counts that the owner saw.
+    /// The counts at the owner's latest query.
     last_counts: Counts,
     /// The number of live timers that other threads see.
     pub(crate) published: u64,
@@ -151,8 +152,8 @@ pub(crate) struct ShardModel {
     wakes: u64,
     asleep: Option<Asleep>,
     behind: bool,
-    /// True if callbacks of the latest turn added, moved or cancelled timers.
-    was_nested: bool,
+    /// True if callbacks of the latest turn added, reset or cancelled timers.
+    callbacks_made_requests: bool,
     /// The number of needless turns that the shard is still allowed to request.
     needless_turns_allowed: u64,
 }
@@ -170,12 +171,12 @@ pub(crate) struct TurnModel {
     collected_for_room: u64,
     /// Upper bound of the messages that arrived during the turn.
     arrived: u64,
-    /// The number of expiries that lent their payload to the loop.
-    lent: u64,
+    /// The number of expiries whose payload the loop borrowed.
+    lending_expiries: u64,
     before: Counts,
     is_wanted: bool,
-    /// None if the turn may leave earlier messages. Otherwise, timers due after this tick fire in
-    /// order.
+    /// Timers due after this tick fire in order; None if the turn may leave messages that came
+    /// before it.
     in_order_after: Option<u64>,
 }
 
@@ -193,7 +194,7 @@ struct Asleep {
 }
 
 impl Model {
-    pub(crate) fn new(plan: &Plan, loses_cancels: bool) -> Self {
+    pub(crate) fn new(plan: &Plan, plants_lost_cancels: bool) -> Self {
         let core = |start: Nanos| {
             let is_inexact = plan.setting.is_inexact;
             let clock = if is_inexact { ManualClock::inexact() } else { ManualClock::new() };
@@ -219,7 +220,7 @@ impl Model {
             failure: None,
             step: 0,
             ending: Vec::new(),
-            loses_cancels,
+            plants_lost_cancels,
         }
     }
 
@@ -248,7 +249,7 @@ impl Model {
         nanos(self.cores[core].clock.elapsed())
     }
 
-    /// Returns an owner's clock reading on this core.
+    /// Returns the bounds that an owner reads from this core's clock.
     fn reading(&self, core: usize) -> Reading {
         let (now, [before, after]) = (self.clock(core), self.cores[core].blur);
         Reading { min: now.saturating_sub(before), max: now.saturating_add(after) }
@@ -279,7 +280,7 @@ impl Model {
     // ---- adding
 
     /// Returns the payload of a new timer, and whether the shard is full (`None` if unknown).
-    /// Returns `None` instead of both if a timer with this id exists.
+    /// Returns `None` if a timer with this id exists already.
     pub(crate) fn begin_add(
         &mut self,
         id: Id,
@@ -309,7 +310,8 @@ impl Model {
         // Timers that other threads have cancelled make room.
         let least = length.saturating_sub(usize::try_from(shard.uncollected).unwrap_or(usize::MAX));
         let is_full = least >= shard.limit;
-        // A turn may be admitting timers that are already cancelled.
+        // During a turn, cancelled timers that the turn admits also make room; the model cannot
+        // count them.
         let is_held_known =
             !shard.is_queue_uncertain && (shard.turn.is_none() || shard.unadmitted == 0);
         let is_known = if is_full {
@@ -331,7 +333,7 @@ impl Model {
         let shard = &mut self.shards[shard];
         shard.is_queue_uncertain |= !shard.queued.is_empty();
         if let Some(turn) = &mut shard.turn {
-            // The turn may have admitted timers that were already cancelled.
+            // Counts unadmitted timers too, because the turn may have admitted and collected them.
             turn.collected_for_room = shard.uncollected + shard.unadmitted;
         }
     }
@@ -424,7 +426,7 @@ impl Model {
         let (timer, shard) = self.timer_and_shard(id);
         timer.due = due;
         let [first, last] = due.map(|due| shard.tick_of(due));
-        // An elapsed deadline may be raised to the tick of the latest turn.
+        // The library may raise an elapsed deadline to the tick of the latest turn.
         timer.ticks = [first, if own { last.max(shard.turn_tick) } else { last }];
         timer.moved_in = if shard.turn.is_some() { shard.turns } else { 0 };
         shard.live.insert((timer.ticks[1], id));
@@ -473,7 +475,7 @@ impl Model {
         is_full: Option<bool>,
         is_gone: bool,
     ) {
-        // The refused add may wake the owner to collect cancelled timers, which makes room.
+        // A refused add may wake the owner, so that it makes room by collecting cancelled timers.
         let (_, shard) = self.timer_and_shard(id);
         if let (AddErrorReason::Full, Some(asleep)) = (reason, &mut shard.asleep) {
             asleep.may_wake = true;
@@ -571,7 +573,7 @@ impl Model {
             shard.uncollected += u64::from(!timer.unadmitted);
             if !timer.is_remote {
                 shard.may_hold_payloads = true;
-                // A long sleep ends so that the owner drops the payload.
+                // The cancel must end a long sleep, so that the owner drops the payload soon.
                 if let Some(asleep) = &mut shard.asleep {
                     asleep.may_wake = true;
                     asleep.must_wake |= asleep.is_long;
@@ -600,7 +602,7 @@ impl Model {
     ) -> bool {
         let &Timer { state, shard, .. } = self.timer(id);
         let answer = state == State::Live;
-        // The shard may still want a turn at the old deadline.
+        // The reset timer may stay linked at its old deadline, so the shard may want a turn then.
         self.shards[shard].needless_turns_allowed += u64::from(answer);
         // The owner reads the clock before it knows whether the timer can be moved.
         let now = if own { self.read_clock(shard) } else { self.remote_reading(shard) };
@@ -631,8 +633,9 @@ impl Model {
         answer
     }
 
-    /// Returns whether the model must skip a reset. This core's wheel may have taken over the
-    /// number of the timer's ended shard. The reset would then read this core's clock.
+    /// Returns whether the model must skip a reset. If this core's wheel has reused the number of
+    /// the timer's ended shard, the reset reads this core's clock. The model does not expect this
+    /// reading.
     pub(crate) fn must_skip_reset(&self, id: Id) -> bool {
         let (timer, own) = (self.timer(id), self.own_shard());
         let latest = self.shards[own].latest_reading;
@@ -648,7 +651,7 @@ impl Model {
         let (now, turns) = (shard.turn_now, shard.turns);
         let latest_fired_tick = shard.turn.as_ref().map(|turn| turn.latest_fired_tick);
         // The order is certain if, before the turn, the shard knew the timer's tick and had not
-        // reached it.
+        // reached this tick.
         let is_ordered = shard.turn.as_ref().is_some_and(|turn| {
             let after = turn.in_order_after.filter(|_| timer.queued_in < turns);
             timer.moved_in != turns
@@ -712,7 +715,7 @@ impl Model {
             return script;
         }
         if let Some(turn) = &mut shard.turn {
-            turn.lent += 1;
+            turn.lending_expiries += 1;
         }
         self.check(is_periodic, || format!("the payload of timer {id} is lent"));
         self.record_run_end(id);
@@ -753,13 +756,14 @@ impl Model {
         timer.state = State::Live;
         timer.period_start = due;
         self.link(id, [due; 2], true);
-        // Does not count as moved in this turn, because the next deadline is after it.
+        // The relinked timer does not count as moved in this turn, because its next deadline is
+        // after the turn.
         self.timers[id as usize].moved_in = 0;
     }
 
     // ---- the end
 
-    /// Records the end of a shard. Returns the timers that were live.
+    /// Records the end of a shard. Returns the timers that are live at the end.
     pub(crate) fn record_end(&mut self, number: usize) -> Vec<Id> {
         let live = std::mem::take(&mut self.shards[number].live);
         let mut live: Vec<_> = live.into_iter().map(|(_, id)| id).collect();
@@ -828,7 +832,8 @@ impl ShardModel {
         if delay == 0 { self.due_elapsed(now.min) } else { now.max.saturating_add(delay) }
     }
 
-    /// Returns the due time of an elapsed moment, whose tick is rounded down.
+    /// Returns the earliest due time for a deadline that has elapsed, whose tick the library rounds
+    /// down.
     fn due_elapsed(&self, moment: Nanos) -> Nanos {
         moment.saturating_sub(self.tick - 1)
     }
@@ -837,16 +842,20 @@ impl ShardModel {
         tick.saturating_mul(self.tick)
     }
 
-    /// Records the first and the last tick at which a timer may be due. A sleep beyond the first
-    /// tick may end early; a sleep beyond the last tick must end early.
+    /// Records the first and the last tick at which a timer may be due. The owner's sleep may end
+    /// early if it lasts beyond the first tick, and must end early if it lasts beyond the last.
     fn record_due(&mut self, ticks: [u64; 2]) {
-        /// A timer that is due in this number of ticks, or later, may need a turn for each level of
-        /// the wheel.
-        const FAR: u64 = (1 << 17) - (1 << 11);
+        /// The first level has 2^17 slots, of which up to 2^11 are behind the current tick. A later
+        /// timer may need a turn for each level.
+        const BEYOND_FIRST_LEVEL_TICKS: u64 = (1 << 17) - (1 << 11);
         const NEEDLESS_PER_FAR_TIMER: u64 = 5;
         let [first, last] = ticks.map(|tick| self.tick_start(tick));
-        // The wheel of an unfinished turn has not advanced to `turn_tick`.
-        if ticks[1].saturating_sub(self.turn_tick) >= FAR || self.turn.is_some() || self.behind {
+        // During an unfinished turn the wheel is behind `turn_tick`, so any timer may be beyond the
+        // first level.
+        if ticks[1].saturating_sub(self.turn_tick) >= BEYOND_FIRST_LEVEL_TICKS
+            || self.turn.is_some()
+            || self.behind
+        {
             self.needless_turns_allowed += NEEDLESS_PER_FAR_TIMER;
         }
         if let Some(asleep) = &mut self.asleep {

@@ -43,7 +43,7 @@ pub(crate) struct Setting {
     pub(crate) capacity: usize,
     /// The first reading of each core's clock.
     pub(crate) starts: [Nanos; CORES],
-    /// True if [`ClockMove::Blur`] has an effect.
+    /// True if the clocks are inexact, so that [`ClockMove::Blur`] has an effect.
     pub(crate) is_inexact: bool,
 }
 
@@ -138,8 +138,8 @@ pub(crate) enum ClockMove {
     Years,
     /// Makes the clock ignore its next `count` forward moves.
     Stall,
-    /// From now on, owners read only bounds on the time, as with `Clock::fast`. The bounds are
-    /// `delay` before and `window` after the time.
+    /// Makes owners read only bounds on the time, as with `Clock::fast`. The bounds are `delay`
+    /// before and `window` after the time.
     Blur,
 }
 
@@ -324,14 +324,15 @@ impl Draw<'_, '_> {
             self.local_timers[core].insert(0, id);
         }
         let delay = match act {
-            Act::Clock(ClockMove::Forward) | Act::TurnAt => self.ticks(3),
+            Act::Clock(ClockMove::Forward) | Act::TurnAt => self.time_below_ticks(3),
             Act::Clock(ClockMove::Far) => self.log_uniform() >> 16,
             Act::Clock(ClockMove::Back) if self.below(4) == 0 => self.log_uniform() >> 8,
-            Act::Clock(ClockMove::Back) => self.ticks(50),
+            Act::Clock(ClockMove::Back) => self.time_below_ticks(50),
             Act::Clock(ClockMove::Jump) => SECOND + self.below(3 * DAY - SECOND),
             Act::Clock(ClockMove::Blur) => self.below(READING_WIDTH_MAX + 1),
             Act::Clock(ClockMove::Years) => DAY + self.below(YEAR - DAY),
-            // With shorter periods, most of the work would be runs of periodic timers.
+            // Periods are up to 999 times as long as delays: otherwise most of the work would be
+            // periodic runs.
             Act::Add(AddMethod::Periodic) | Act::AddPeriodicRemote | Act::SetPeriod => {
                 self.delay().saturating_mul(1 + self.below(999))
             }
@@ -387,14 +388,14 @@ impl Draw<'_, '_> {
             0..2 => 0,
             2 => Nanos::MAX,
             3..7 => self.log_uniform(),
-            _ => self.ticks(20),
+            _ => self.time_below_ticks(20),
         }
     }
 
-    /// Returns a random time below `most` ticks of a random shard.
-    fn ticks(&mut self, most: u64) -> Nanos {
+    /// Returns a random time below `ticks` ticks of a random shard.
+    fn time_below_ticks(&mut self, ticks: u64) -> Nanos {
         let tick = self.ticks[self.index(SHARDS_PER_CORE)];
-        self.below(most * tick)
+        self.below(ticks * tick)
     }
 
     /// Returns a random number whose length in bits is nearly uniform.

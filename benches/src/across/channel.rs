@@ -86,9 +86,9 @@ impl<T: TimerSet<Handle: Send + 'static>> Owner for Channel<T> {
         TimerId::Own(self.timers.add(self.ticks.deadline(delay), payload))
     }
 
-    fn turn(&mut self, budget: usize, on_fire: impl FnMut(Payload)) -> Turned {
+    fn turn(&mut self, request_budget: usize, on_fire: impl FnMut(Payload)) -> Turned {
         self.timers.advance(self.ticks.now(), on_fire);
-        let (mut collected, mut left) = (0, budget);
+        let (mut collected, mut left) = (0, request_budget);
         while left > 0
             && let Ok(request) = self.requests.try_recv()
         {

@@ -100,6 +100,7 @@ impl Owner for FloorOwner {
         Handle { index, generation: self.generation as u32 }
     }
 
+    /// Collects the cancelled nodes; fires nothing.
     fn turn(&mut self, _: usize, _: impl FnMut(Payload)) -> Turned {
         black_box(self.ticks.now());
         let [mut index, mut next] = self.nodes.take();

@@ -27,7 +27,7 @@ pub struct Kafka<const SLOTS: u32 = 20> {
 }
 
 impl<const SLOTS: u32> Scheme for Kafka<SLOTS> {
-    const JUMPS: bool = true;
+    const TICKS_AT_ONCE: bool = true;
 
     fn new(_: &mut Store) -> Self {
         Self { levels: Vec::new(), queue: BinaryHeap::new(), clock: 0 }

@@ -39,7 +39,7 @@ pub struct OrderedList {
 }
 
 impl Scheme for OrderedList {
-    const JUMPS: bool = true;
+    const TICKS_AT_ONCE: bool = true;
 
     fn new(store: &mut Store) -> Self {
         Self { list: store.add_lists(1) }

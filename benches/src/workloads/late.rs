@@ -158,7 +158,7 @@ impl Flood {
     }
 }
 
-pub fn flood_on_two_cores<O: Sleeping>(load: Flood) -> Outcome {
+pub fn cancel_flood_on_two_cores<O: Sleeping>(load: Flood) -> Outcome {
     let (to_other, from_owner) = mpsc::channel();
     let own = move || {
         let (mut owner, remote) = O::new(load.pending + load.due.timers);

@@ -42,7 +42,7 @@ macro_rules! calls_of {
                 millis: u128,
             }
 
-            struct Caller {
+            struct RandomCaller {
                 begun: Instant,
                 random: Rng,
                 log: Log,
@@ -62,7 +62,7 @@ macro_rules! calls_of {
             }
 
             pub(crate) async fn run(seed: u64, log: Log) {
-                let mut caller = Caller {
+                let mut caller = RandomCaller {
                     begun: Instant::now(),
                     random: Rng::with_seed(seed),
                     log,
@@ -90,7 +90,7 @@ macro_rules! calls_of {
                 catch_unwind(AssertUnwindSafe(call)).is_err()
             }
 
-            impl Caller {
+            impl RandomCaller {
                 fn log(&self, step: &'static str, result: u128) {
                     let millis = self.begun.elapsed().as_millis();
                     self.log.lock().unwrap().push((step, millis, result));

@@ -48,7 +48,7 @@ pub(super) fn cancel(id: Id, how: CancelMethod) {
         let is_running = matches!(model.timer(id).state, State::Running | State::Stopping);
         let how = if is_running && how == CancelMethod::Wait { CancelMethod::Handle } else { how };
         let is_turning = model.shards[model.own_shard()].turn.is_some();
-        let is_lost = model.loses_cancels && id.is_multiple_of(7) && !own;
+        let is_lost = model.plants_lost_cancels && id.is_multiple_of(7) && !own;
         Some((own, model.timer(id).handle, model.record_cancel(id, own), how, is_turning, is_lost))
     });
     let Some((own, handle, expected, how, is_turning, is_lost)) = called else { return };

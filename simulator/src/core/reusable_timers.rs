@@ -148,7 +148,7 @@ fn run(timer: &ReusableTimer, payload: &Payload) {
                 arm(new, delay);
             }
         }
-        // The payload stays until the `ReusableTimer` is dropped.
+        // These scripts need the drop of the payload, which a `ReusableTimer` keeps for later runs.
         Script::DropPanic | Script::DropCancel(_) => (),
         _ => run_script(arming, script, None),
     }

@@ -1,6 +1,6 @@
 //! Predicts the answers of `ReusableTimer`s. In the model, a `ReusableTimer` is a timer, with id
-//! and payload, that is never added. Arming it while it is not pending adds another timer, the
-//! *arming*.
+//! and payload, that is never added. Arming a `ReusableTimer` that is not pending adds another
+//! timer, the *arming*.
 
 use corewheel::{Cancel, TimerEnd, TimerStatus};
 
@@ -23,7 +23,7 @@ pub(crate) struct ArmRequest {
 pub(crate) enum ArmEffect {
     /// Resets the pending timer.
     Resets,
-    /// Adds a timer. The value says whether the wheel is full; `None` if unknown.
+    /// Adds a timer. `Some(true)` if the wheel is full; `None` if unknown.
     Adds(Option<bool>),
 }
 

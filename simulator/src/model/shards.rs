@@ -30,7 +30,8 @@ pub(crate) struct TurnReport {
 const DROP_CANCELLED_WITHIN: Nanos = 100_000_000;
 
 impl Model {
-    /// Records that the owner reads the clock. Returns the greatest bounds so far.
+    /// Records that the owner reads the clock. Returns the bounds, never below those of earlier
+    /// readings.
     pub(crate) fn read_clock(&mut self, shard: usize) -> Reading {
         let now = self.reading(self.shards[shard].core);
         let shard = &mut self.shards[shard];
@@ -39,7 +40,8 @@ impl Model {
         shard.latest_reading
     }
 
-    /// Records the instant that the owner passes to `turn_at`. Returns the greatest bounds so far.
+    /// Records the instant that the owner passes to `turn_at`. Returns the bounds, never below
+    /// those of earlier readings.
     fn use_loop_reading(&mut self, shard: usize, instant: Instant) -> Reading {
         let now = Reading::exact(self.nanos_at(shard, instant));
         let shard = &mut self.shards[shard];
@@ -53,8 +55,8 @@ impl Model {
         shard.latest_reading.min.max(self.clock(shard.core))
     }
 
-    /// Returns the reading of a request from another core. Its lower bound is the lowest bound that
-    /// the owner can read at that time.
+    /// Returns the reading that a request from another core uses. The lower bound is the lowest
+    /// that the owner could read now.
     pub(crate) fn remote_reading(&self, shard: usize) -> Reading {
         let max = self.latest_time(shard);
         let width = if self.setting.is_inexact { READING_WIDTH_MAX } else { 0 };
@@ -74,7 +76,7 @@ impl Model {
 
     /// Moves a clock. `wait` is the time until the next turn of a shard of the core.
     pub(crate) fn move_clock(&mut self, step: Step, how: ClockMove, wait: Option<Nanos>) {
-        /// Longer waits would bring an episode to the clock's maximum.
+        /// Moves by longer waits would bring the clock to its maximum.
         const WAIT_MAX: Nanos = 100 * 86_400 * 1_000_000_000;
         if how == ClockMove::Blur && !self.setting.is_inexact {
             return;
@@ -132,7 +134,7 @@ impl Model {
         };
         let is_at_present = now == self.latest_time(number);
         let shard = &mut self.shards[number];
-        // At the clock's maximum, no deadline is later.
+        // At the clock's maximum every deadline has passed, so the shard may want turns for ever.
         let is_idle = before.queued == 0 && !shard.behind && now < Nanos::MAX;
         let is_wanted = wait == Some(0) && is_idle && is_at_present;
         let most = budget.map_or(MESSAGES_MAX, |budget| MESSAGES_MAX.min(budget as u64));
@@ -141,7 +143,8 @@ impl Model {
         shard.turn_tick = shard.turn_tick.max(now / shard.tick);
         shard.turns += 1;
         if let Some(asleep) = &mut shard.asleep {
-            // The owner may be woken for messages that the turn consumes.
+            // The turn may consume messages that wake the owner, so `check_wake_ups` may not see
+            // them.
             asleep.may_wake = true;
         }
         shard.turn = Some(TurnModel { before, is_wanted, in_order_after, ..TurnModel::default() });
@@ -173,15 +176,18 @@ impl Model {
             // Without messages, periodic timers or remote resets, a pass touches no entry twice.
             let is_pass = report.touched.is_none();
             let moved = after.remote_resets - turn.before.remote_resets;
-            let others =
-                turn.before.queued + turn.arrived + turn.callback_operations + turn.lent + moved;
+            let others = turn.before.queued
+                + turn.arrived
+                + turn.callback_operations
+                + turn.lending_expiries
+                + moved;
             let is_alone = is_pass && others == 0;
             self.check(fits && (touched.max(fired) <= most || !is_alone), what);
         }
         let shard = &mut self.shards[number];
         (shard.published, shard.behind) = (after.live, report.behind || report.abandoned);
         shard.is_queue_uncertain |= !shard.queued.is_empty();
-        shard.was_nested = turn.callback_operations > 0;
+        shard.callbacks_made_requests = turn.callback_operations > 0;
         if after.queued == 0 && !shard.behind {
             self.record_empty_mailbox(number);
         }
@@ -194,7 +200,7 @@ impl Model {
         self.check_timers_left(number, report, turn.latest_fired_tick);
     }
 
-    /// Records that no message is left. Checks that the payloads of ended timers are dropped.
+    /// Records that the mailbox is empty. Checks that the payloads of ended timers are dropped.
     fn record_empty_mailbox(&mut self, number: usize) {
         let shard = &mut self.shards[number];
         (shard.urgent, shard.is_queue_uncertain, shard.unadmitted, shard.uncollected) =
@@ -221,8 +227,9 @@ impl Model {
         let most = budget.map_or(MESSAGES_MAX, |budget| MESSAGES_MAX.min(budget as u64));
         let (before, arrived, left) = (turn.before.queued, turn.arrived, after.queued);
         let consumed = before.saturating_sub(left);
-        // A message that arrives in this turn may be part of `left`, or replace an earlier message.
-        // If more than `ORDERED_MAX` adds and resets are queued, a turn may consume none of them.
+        // A message that arrives during this turn may remain in `left`, or take the place of an
+        // earlier message. If more than `ORDERED_MAX` adds and resets are queued, the turn may only
+        // sort them and consume none.
         let is_flooded = before + arrived > ORDERED_MAX;
         let least = if report.abandoned || is_flooded { 0 } else { before.min(most) };
         let takes_all = budget.is_none() && before + arrived <= MESSAGES_MAX && !report.abandoned;
@@ -238,7 +245,8 @@ impl Model {
     /// before a timer that fired.
     fn check_timers_left(&mut self, number: usize, report: TurnReport, latest_fired_tick: u64) {
         let shard = &self.shards[number];
-        // Timers with messages, and timers that were moved in the turn, are uncertain.
+        // A queued message, or a move during the turn, makes it uncertain whether the turn saw the
+        // deadline.
         let is_certain = |&&(_, id): &&(u64, Id)| {
             let timer = self.timer(id);
             !timer.queued && timer.moved_in != shard.turns
@@ -258,8 +266,9 @@ impl Model {
         let shard = &self.shards[number];
         let is_later = shard.live.first().is_none_or(|&(tick, _)| tick > shard.turn_tick);
         let is_now = self.latest_time(number) <= shard.turn_now && shard.turn_now < Nanos::MAX;
-        // A callback may have added a timer for the next turn and moved it away since.
-        let is_plain = shard.queued.is_empty() && !shard.behind && !shard.was_nested;
+        // A callback may have requested the next turn by adding a timer that another callback then
+        // moved.
+        let is_plain = shard.queued.is_empty() && !shard.behind && !shard.callbacks_made_requests;
         let wants = wait == Some(0) && is_later && is_now && is_plain;
         self.check(!wants, || format!("shard {number} wants another turn, for nothing"));
     }
@@ -277,7 +286,8 @@ impl Model {
         let ours = [shard.fired, shard.runs, 0, shard.regressions, totals.thrown];
         let sums = added == live + fired + cancelled + handed_back;
         let is_right = sums && theirs == ours && totals.reported == totals.thrown;
-        // The owner may not yet have seen all messages of other cores.
+        // The shard's counts may lag behind the model, because the owner has not consumed all
+        // messages.
         let (alive, messages) = (shard.live.len() as u64, shard.queued.len() as u64);
         let (arriving, unseen) =
             (shard.added.wrapping_sub(added), shard.cancelled.wrapping_sub(cancelled));
@@ -299,7 +309,8 @@ impl Model {
         self.check_sleep(number, wait, false);
     }
 
-    /// Checks the length of a sleep. Payloads of cancelled timers may shorten an announced sleep.
+    /// Checks the length of a sleep. An announced sleep may be shorter, so that the owner drops the
+    /// payloads of cancelled timers.
     pub(crate) fn check_sleep(&mut self, number: usize, wait: Option<Nanos>, is_announced: bool) {
         let shard = &self.shards[number];
         let start = shard.live.first().map(|&(tick, _)| shard.tick_start(tick));
@@ -352,7 +363,7 @@ impl Model {
         if has_panicked {
             self.coverage.count("wake hook panics");
         }
-        // `MESSAGES_MAX` messages of one of the two priorities wake the owner.
+        // `MESSAGES_MAX` messages of one priority wake the owner, and there are two priorities.
         let must_wake = asleep.must_wake || queued >= 2 * MESSAGES_MAX;
         let may_wake = asleep.may_wake || queued >= MESSAGES_MAX;
         let is_right =

@@ -12,7 +12,7 @@ use futures_core::Stream;
 use slab::Slab;
 use tokio::task::coop;
 
-use super::{Instant, Sleep, current_timers::now, sleep_until, virtual_time::assert_advancing};
+use super::{Instant, Sleep, current_timers::now, sleep_until, virtual_time::panic_if_stuck};
 
 /// A queue that yields its entries when their delays have passed, with the methods of tokio-util's
 /// `DelayQueue`.
@@ -144,7 +144,7 @@ impl<T> DelayQueue<T> {
     ///
     /// If no timer is available, or nothing advances the [paused](super::pause) clock.
     pub fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<Option<Expired<T>>> {
-        assert_advancing();
+        panic_if_stuck();
         // As in tokio-util, a task that takes many due entries yields to other tasks.
         let budget = ready!(coop::poll_proceed(cx));
         self.waker.get_or_insert_with(|| cx.waker().clone()).clone_from(cx.waker());

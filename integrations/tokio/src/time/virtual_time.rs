@@ -319,7 +319,7 @@ pub(super) fn timers() -> Option<Timers> {
 }
 
 /// Panics if the helper had to advance the clock because nothing else did.
-pub(super) fn assert_advancing() {
+pub(super) fn panic_if_stuck() {
     assert!(
         current().is_none_or(|current| current.stuck.try_iter().count() == 0),
         "the clock of this thread is paused, its runtime is idle, and no hook advances the clock: \
