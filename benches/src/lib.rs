@@ -19,8 +19,8 @@
 //!   is subtracted.
 //! * The allocator counts only in runs that measure memory.
 //! * The build has no link-time optimization. The compiler inlines the peers of this crate freely.
-//!   From corewheel and published peers, it inlines only generic functions, small functions, and
-//!   functions marked `#[inline]`.
+//!   From corewheel and published peers, the compiler inlines only generic functions, small
+//!   functions, and functions marked `#[inline]`.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,

@@ -122,16 +122,16 @@ pub enum Workload {
     /// `pause` after the loop slept for 10 s. Turns of corewheel have a budget of 64 entries; the
     /// other peers have none.
     PauseAfterSleep,
-    /// Adds timers of ten minutes within 1.5 s, with or without a periodic timer beside them. Then
-    /// the loop calls `turn` only at the next deadlines that the peer reports. `longest`: the
-    /// longest turn that fires no timer, in elapsed time and in CPU time. `moved`: the most entries
-    /// that a turn touches without firing them.
+    /// Adds timers of ten minutes within 1.5 s, with or without a periodic timer beside them. After
+    /// the adds, the loop calls `turn` only at the next deadlines that the peer reports. `longest`:
+    /// the longest turn that fires no timer, in elapsed time and in CPU time. `moved`: the most
+    /// entries that a turn touches without firing them.
     PauseHeartbeat,
     /// Ticks in which no timer is due, with timers due in an hour: ns per tick.
     Idle,
     /// One advance by an hour, without timers: ns per advance.
     IdleHour,
-    /// Allocated and resident bytes per timer. `live`: all timers are live. `left`: all are
+    /// Allocated and resident bytes per timer. `live`: all timers are live. `left`: all timers are
     /// cancelled, and the loop has called `turn` and prepared a sleep. `turned`: after 10,000
     /// turns.
     Memory,
@@ -190,8 +190,8 @@ pub enum Workload {
     /// behind a lock fires all due timers in one critical section.
     XcancelLock,
     /// The time from a call that wakes a sleeping thread of another core until that thread has done
-    /// its work. `call`: the time of the call alone. A closure wakes corewheel's thread or, in
-    /// `add`, a timer that is due at once.
+    /// its work. `call`: the time of the call alone. corewheel's thread is woken by a closure or,
+    /// in `add`, by a timer that is due at once.
     Waking,
     /// Remote requests: `add` a timer, `reset` a timer, `run` a closure. One core sends a batch of
     /// requests, and then the owner consumes it in one turn. The unit is ns per request, for both
@@ -207,16 +207,16 @@ pub enum Workload {
     /// corewheel's layers, only `corewheel-local` takes part.
     Flood,
     /// The speed-up of `churn` by a second core, where each core has its own timers, computed from
-    /// CPU time. `empty`: the same speed-up for `floor`, whose runs alternate with the peer's. It
-    /// is the most that this machine allows. `share`: the speed-up divided by `empty`.
+    /// CPU time. `empty`: the same speed-up for `floor`, whose runs alternate with the peer's: the
+    /// most that this machine allows. `share`: the speed-up divided by `empty`.
     Scaling,
     /// Timer schemes from the literature, explained in `doc/schemes.md`: ns per call of each
     /// routine. N timers are live. `start`: starts N / 8 more timers, at least 10; `ordered-list`
-    /// always 10. `stop`: stops as many random timers; a tick that is not timed follows. `tick`:
-    /// the mean of up to 4,096 ticks in which no timer expires, with their cascades and their
-    /// updates of counts. `expiry`: ns per timer for ticks in which a batch expires, minus the
-    /// median tick without an expiry. `netty` defers some work of start and stop to its worker:
-    /// `expiry` includes the linking, and no column includes the unlinking.
+    /// always 10. `stop`: stops that number of random timers; an untimed tick follows. `tick`: the
+    /// mean of up to 4,096 ticks in which no timer expires, with their cascades and their updates
+    /// of counts. `expiry`: ns per timer for ticks in which a batch expires, minus the median tick
+    /// without an expiry. `netty` defers some work of start and stop to its worker: `expiry`
+    /// includes the deferred linking, and no column includes the unlinking.
     Scheme,
 }
 

@@ -161,8 +161,8 @@ impl<'a> Chart<'a> {
         Self { name: name.to_owned(), columns, is_drawn, n: *n, unit, heads, rows }
     }
 
-    /// Returns a table with a row per peer. If its values are times and its columns are not
-    /// metrics, rows with ratios of corewheel to other peers follow.
+    /// Returns a table with a row per peer. If the values are times and the columns are not
+    /// metrics, appends rows with ratios of corewheel to other peers.
     fn table(&self, workload: Workload, ranges: bool) -> Table {
         let mut table = Table::new();
         table.load_style(ASCII_MARKDOWN);

@@ -24,7 +24,7 @@ use crate::peers::Handle;
 use crate::timers::{Payload, TimerSet};
 
 pub trait Scheme {
-    /// True if one call of [`tick`](Self::tick) serves all ticks that have passed.
+    /// True if one call of [`tick`](Self::tick) serves all ticks since the previous call.
     const TICKS_AT_ONCE: bool = false;
 
     fn new(store: &mut Store) -> Self;

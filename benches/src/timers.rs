@@ -26,8 +26,8 @@ pub trait TimerSet: Sized {
     /// Creates an empty set at tick 0.
     fn new() -> Self;
 
-    /// Adds a timer. In virtual time, an exact peer fires it in the first `advance` that reaches
-    /// `deadline`.
+    /// Adds a timer. In virtual time, an exact peer fires the timer in the first `advance` that
+    /// reaches `deadline`.
     fn add(&mut self, deadline: u64, payload: Payload) -> Self::Handle;
 
     /// Cancels a timer; returns false if it had ended.

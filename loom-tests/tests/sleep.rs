@@ -194,8 +194,8 @@ fn the_default_hook_misses_no_reset_of_two_threads() {
 #[test]
 fn the_default_hook_wakes_the_new_thread_of_a_moved_shard() {
     explore_with_preemptions(1, 3_000, || {
-        // The first owner is a spawned thread, and the second is the main thread: loom never moves
-        // a thread's steps before its spawn, so it would miss orders of a later thread.
+        // The first owner is a spawned thread, and the second is the main thread. Loom never moves
+        // a thread's steps before its spawn, so it would miss orders of a second spawned owner.
         let before = thread::spawn(|| {
             let (mut shard, clock) = shard();
             let timers = setup(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));

@@ -105,7 +105,7 @@ impl Lane {
             return Some((reason.clone(), false));
         }
         // In the group `test`, a missing tool is a failure, because these tools come with Rust.
-        // Only valgrind, which `cost` needs, does not.
+        // Only `cost` needs another tool, valgrind.
         let is_needed = self.group == "test" && !self.command.contains("xtask cost");
         missing_tool(&self.command).map(|reason| (reason, is_needed))
     }

@@ -1,7 +1,7 @@
 //! The project's commands, run as `cargo xtask COMMAND`.
 //!
-//! Most commands run a group of lanes. A lane is one shell command in `xtask/lanes.txt`. It is
-//! printed before it runs, so that a user can repeat it by hand.
+//! Most commands run a group of lanes. A lane is one shell command in `xtask/lanes.txt`. Each
+//! command is printed before it runs, so that a user can repeat it by hand.
 
 mod breakage;
 mod cost;

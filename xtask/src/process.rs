@@ -29,8 +29,8 @@ pub(crate) fn output(command: &str) -> Result<String> {
     Ok(text(&output.stdout))
 }
 
-/// Runs `command` until it ends. If it takes longer than `limit`, or `should_stop` returns true,
-/// kills the command and all its descendants, and returns `None`.
+/// Runs `command` until it ends. If the command takes longer than `limit`, or `should_stop` returns
+/// true, kills it and all its descendants, and returns `None`.
 pub(crate) fn supervise(
     command: &mut Command,
     limit: Duration,

@@ -1,10 +1,11 @@
 //! The peer `floor` for two cores: a lower bound of the cost of a remote cancel. A timer's cache
 //! line travels to the other core and back.
 //!
-//! The owner writes a node, which is one cache line. The canceller claims it by a swap, and pushes
-//! it on the owner's stack by a compare-and-swap. The owner takes the stack by a swap, reads each
-//! node again, and frees it. As in corewheel's mailbox, a node links to the second node below it,
-//! so that the owner fetches two cache lines at once. There is no wheel, no epoch and no wake-up.
+//! The owner writes a node, which is one cache line. The canceller claims the node by a swap, and
+//! pushes it on the owner's stack by a compare-and-swap. The owner takes the stack by a swap, reads
+//! each node again, and frees it. As in corewheel's mailbox, a node links to the second node below
+//! it, so that the owner fetches two cache lines at once. There is no wheel, no epoch and no
+//! wake-up.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -63,7 +64,7 @@ impl FloorNodes {
         }
     }
 
-    /// Takes the stack. Returns its newest node and the node below it, each 0 if missing.
+    /// Takes the stack. Returns the stack's newest node and the node below, each 0 if missing.
     fn take(&self) -> [u32; 2] {
         if self.head.0.load(Ordering::Relaxed) == 0 {
             return [0; 2];

@@ -12,8 +12,8 @@ use crate::peers::{self, SleepBox};
 use crate::timers::Payload;
 
 /// The peers `tokio-threads` and `tokio-alt`: one task registers a sleep by a poll, and another
-/// task drops it. A cancel returns `!is_elapsed()`, read before the drop. Boxes return to the owner
-/// through a ring.
+/// task drops it. A cancel returns `!is_elapsed()`, read before the drop. The boxes of dropped
+/// sleeps return to the owner through a ring.
 pub struct TokioSleepOwner {
     free: Vec<SleepBox>,
     emptied: Consumer<SleepBox>,

@@ -29,7 +29,7 @@ impl<const CAS: bool> Floor<CAS> {
     /// Ends the timer and returns true, if the generation matches.
     fn claim(node: &Node, generation: u32) -> bool {
         if CAS {
-            // AcqRel and Relaxed, as in a claim whose winner takes the payload.
+            // AcqRel and Relaxed, as when the winner of a claim takes the payload.
             let swap = node.generation.compare_exchange(
                 generation,
                 generation.wrapping_add(1),

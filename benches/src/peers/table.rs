@@ -5,7 +5,7 @@ use std::ops::{Index, IndexMut};
 
 use crate::timers::Payload;
 
-/// Names a node and a generation. It is stale once the node has another generation.
+/// Names a node and a generation. A handle is stale once the node has another generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle {
     pub(crate) index: u32,

@@ -1,8 +1,9 @@
 //! tokio's `Sleep` and tokio-util's `DelayQueue`.
 //!
-//! Each sleep is polled once when it is added. It is pinned in a reused slot, so that the steady
-//! state allocates nothing. In virtual time its waker enqueues the slot, as a task's waker enqueues
-//! the task. In real time the waker does nothing, and an elapsed sleep stays until it is cancelled.
+//! Each sleep is polled once when it is added, and pinned in a reused slot, so that the steady
+//! state allocates nothing. In virtual time the sleep's waker enqueues the slot, as a task's waker
+//! enqueues the task. In real time the waker does nothing, and an elapsed sleep stays until it is
+//! cancelled.
 //!
 //! The keys of `DelayQueue` are plain indices, so a stale key may find another timer.
 

@@ -1,8 +1,8 @@
 //! Kafka's timer (`SystemTimer`, `TimingWheel`, `TimerTaskList` of
-//! org.apache.kafka.server.util.timer). It is scheme 7 of Varghese and Lauck with 20 slots a level.
-//! A level ("overflow wheel") is created when an interval first needs it. A queue holds the
-//! occupied slots, ordered by the time at which they start. So time jumps from slot to slot, and an
-//! empty tick costs nothing.
+//! org.apache.kafka.server.util.timer): scheme 7 of Varghese and Lauck with 20 slots a level. A
+//! level ("overflow wheel") is created when an interval first needs it. A queue holds the occupied
+//! slots in the order of their starts, so time jumps from slot to slot, and an empty tick costs
+//! nothing.
 //!
 //! With a tick of 1 ms the levels reach 20 ms, 400 ms, 8 s, 160 s and so on. The wheel's own clock
 //! is the start of the slot that was most recently taken from the queue. The due timers of that
@@ -18,7 +18,7 @@ use super::{Scheme, Store};
 use crate::timers::Payload;
 
 /// Levels of `SLOTS` slots each. The `due_or_rounds` of a slot's sentinel is the slot's start when
-/// it was last enqueued. A slot that now has another start must be enqueued again.
+/// it was last enqueued. A slot whose start has changed must be enqueued again.
 pub struct Kafka<const SLOTS: u32 = 20> {
     /// The first slot of each level.
     levels: Vec<u32>,

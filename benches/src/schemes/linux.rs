@@ -3,8 +3,8 @@
 //!
 //! The wheel has 9 levels of 64 slots (for HZ > 100). A slot of one level is 8 times as wide as a
 //! slot of the level below, so the levels overlap. A timer goes to a level when 63 slots of the
-//! level below do not suffice. It stays in its slot, which starts after the deadline. So it never
-//! fires early, and the longer its interval, the later it may fire.
+//! level below do not suffice. A timer stays in its slot, which starts after the deadline. So a
+//! timer never fires early, and the longer its interval, the later it may fire.
 //!
 //! A timer of level 0 is one tick late, because the kernel cannot know how much of the current tick
 //! is left. A timer of a higher level is late by at most the width of a slot, which is at most 8/63

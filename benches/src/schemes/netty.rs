@@ -3,11 +3,11 @@
 //!
 //! Callers enqueue new and cancelled timeouts, and do not touch the wheel. When the worker wakes,
 //! it unlinks the cancelled timeouts, links at most 100,000 new ones, and walks the slot of its
-//! tick. Here one thread plays both parts, so the queues need no atomics, and a tick pays for the
+//! tick. Here the caller is also the worker, so the queues need no atomics, and a tick pays for the
 //! deferred work.
 //!
 //! The worker serves a tick after its end, so a timeout fires between 1 and `TICK` ticks after its
-//! deadline. It may fire later if a tick has more than 100,000 new timeouts.
+//! deadline. A timeout may fire later if a tick has more than 100,000 new timeouts.
 
 use super::store::slot;
 use super::{Scheme, Store};
@@ -40,8 +40,8 @@ impl<const TICK: u64> Scheme for Netty<TICK> {
         self.cancelled.push(index);
     }
 
-    /// Serves the worker's tick that has ended. An overdue new timeout goes into the slot of that
-    /// tick.
+    /// Serves the worker's tick that has ended. An overdue new timeout goes into the slot of the
+    /// served tick.
     fn tick(&mut self, store: &mut Store, expire: &mut impl FnMut(Payload)) {
         if !store.now.is_multiple_of(TICK) {
             return;

@@ -41,8 +41,8 @@ impl Store {
         index
     }
 
-    /// Ends a timer and returns its payload. Makes its handles stale, and sets its `due_or_rounds`
-    /// to 0.
+    /// Ends a timer and returns its payload. Makes the timer's handles stale, and sets the
+    /// `due_or_rounds` to 0.
     pub(super) fn end(&mut self, index: u32) -> Payload {
         let node = &mut self[index];
         node.generation = node.generation.wrapping_add(1);

@@ -19,7 +19,7 @@ const PENDING: usize = 20_000;
 const LONG: Duration = Duration::from_mins(1);
 /// The delay of timers that the measured turn fires.
 const SHORT: Duration = Duration::from_millis(1);
-/// The wait before the measured turn.
+/// How long the owner waits, so that all `SHORT` timers are due in the measured turn.
 const UNTIL_DUE: Duration = Duration::from_millis(3);
 
 /// The name of each setting, and true if the owner fires timers while one thread cancels others, or

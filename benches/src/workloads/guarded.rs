@@ -156,7 +156,8 @@ impl TaskWork {
     }
 }
 
-/// Dropped timeouts, all polled with one waker. A registered timeout still refers to the waker.
+/// Dropped timeouts, all polled with one waker. Each registered timeout refers to the waker, so the
+/// waker's references tell their number.
 pub struct DroppedTimeouts {
     waker: Arc<NoopWake>,
     /// The number of timeouts that are not dropped yet.
@@ -184,7 +185,7 @@ impl DroppedTimeouts {
             let is_pending = guarded.as_mut().poll(&mut Context::from_waker(&waker)).is_pending();
             assert!(is_pending, "the operation is never ready");
             drop(waker);
-            // The task may continue on another worker.
+            // After the yield, the task may drop the timeout on another worker.
             yield_now().await;
         }
         // AcqRel: the thread that reads 0 sees all drops.

@@ -1,8 +1,8 @@
 //! Connections with idle timeouts on one thread: each packet resets the timeout of its connection.
 //! All peers get the same packets, as fast as they read them.
 //!
-//! A wheel may leave a moved timer in place until its first deadline. So the first deadlines are
-//! spread over the whole timeout, as in a server that has run for a long time.
+//! The first deadlines are spread over the whole timeout, as in a server that has run for a long
+//! time. They matter, because a wheel may leave a moved timer in place until its first deadline.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -72,7 +72,7 @@ impl Packet {
 
 impl Traffic {
     /// Draws random packets. The number of connections must be a multiple of [`ONE_SILENT_IN`] and
-    /// at most the number of packets. The silent connections end one after another.
+    /// at most the number of packets. The last packets of silent connections are evenly spaced.
     fn new(connections: usize, packets: usize) -> Self {
         let (mut rng, mut silent) = (Rng::with_seed(SEED), 0);
         let step = packets / (connections / ONE_SILENT_IN);
@@ -94,7 +94,7 @@ impl Traffic {
         (0..self.connections).step_by(ONE_SILENT_IN)
     }
 
-    /// Returns the first timeout of a connection. A reset replaces it at once.
+    /// Returns the first timeout of a connection, which a reset replaces at once.
     fn first_timeout(&self, connection: usize) -> Duration {
         IDLE.mul_f64((connection + 1) as f64 / self.connections as f64)
     }
@@ -180,7 +180,7 @@ where
         let mut far = tokio::net::UnixStream::from_std(far).expect("a runtime that polls");
         let poll = async || {
             near.write_all(&[0]).expect("a byte");
-            // A short read makes the next read wait for an event.
+            // After a short read, tokio's next read waits for an event.
             assert_eq!(far.read(&mut [0; 8]).await.expect("a byte"), 1);
         };
         serve_in_tasks(traffic, timeout, |task| drop(spawn_local(task)), poll).await
@@ -304,7 +304,7 @@ async fn serve<F: Future<Output = ()>>(
 ) -> usize {
     let mut sleep = pin!(timeout.map(|timeout| (timeout.0)(first)));
     poll_fn(|cx| {
-        // A task's waker does not change.
+        // Stores the waker only once, because a task's waker does not change.
         socket.borrow_mut().reader = Some(cx.waker().clone());
         Poll::Ready(sleep.as_mut().as_pin_mut().map(|sleep| sleep.poll(cx)))
     })

@@ -129,8 +129,8 @@ pub fn run<T: TimerSet>(job: Job) -> Vec<Sample> {
     pause.samples(job)
 }
 
-/// Adds timers of ten minutes within 1.5 s, with or without a heartbeat. Then runs turns only at
-/// the next deadlines that the peer reports.
+/// Adds timers of ten minutes within 1.5 s, with or without a heartbeat. After the adds, runs turns
+/// only at the next deadlines that the peer reports.
 pub fn heartbeats<T: ReportsDeadline>(job: Job) -> Vec<Sample> {
     in_settings(&HEARTBEATS, |period| beside_heartbeat::<T>(job, period))
 }

@@ -13,9 +13,10 @@ use crate::timers::{TimerSet, not_due};
 
 /// The intervals of the N timers, in ticks: 5 to 60 s.
 const INTERVALS: RangeInclusive<u64> = 5000..=60_000;
-/// Maximum number of timed ticks. The first of the N timers is due later.
+/// Maximum number of timed ticks. None of the N timers is due within this many ticks, so the timed
+/// ticks expire nothing.
 const QUIET_TICKS_MAX: usize = 4096;
-/// The interval of a batch that expires.
+/// The interval of the timers whose expiry is timed.
 const SOON: u64 = 50;
 /// The number of ticks until a batch has expired in the least accurate scheme.
 const EXPIRED_BY: u64 = 150;
@@ -23,13 +24,13 @@ const EXPIRED_BY: u64 = 150;
 const SETTLE: u64 = 200;
 /// Timed starts and timed stops, rounded down to whole batches, but at least one batch.
 const CALLS: usize = 10_000;
-/// For an O(n) routine, the number of calls times N.
+/// For an O(n) routine, the maximum of the number of calls times N.
 const LINEAR_CALLS: usize = 4_000_000;
 
 /// Measures ns per call of each routine, without the clock readings. Nodes lie in memory in random
-/// order, as after long use. An O(n) routine is called fewer times.
+/// order, as after long use. Calls O(n) routines fewer times, to save time.
 pub fn run<T: TimerSet>(job: Job) -> Vec<Sample> {
-    // The freed block makes glibc keep freed memory, as after a long run. So the second call of
+    // The freed block makes glibc keep freed memory, as after a long run: the second call of
     // `routines` reuses the memory of the first.
     drop(black_box(vec![1_u8; 30 << 20]));
     routines::<T>(job);
@@ -39,7 +40,7 @@ pub fn run<T: TimerSet>(job: Job) -> Vec<Sample> {
 
 fn routines<T: TimerSet>(job: Job) -> [f64; 4] {
     let mut run = SchemeRun::<T>::new(job);
-    // The first call allocates memory for stopped timers that a scheme has not removed.
+    // The first, untimed call allocates memory for stopped timers that a scheme has not removed.
     run.start_and_stop();
     let [start, stop] = run.start_and_stop();
     let expiry = run.expiry();

@@ -89,7 +89,7 @@ pub fn run<S: FnMut(), W: FnMut() + Send>(job: Job, new: fn() -> (S, W)) -> Vec<
         let (mut sleep, wake) = new();
         sender.send(wake).expect("the waker thread waits");
         let latency = |round| {
-            // Release and Acquire, here and below: each round reads the time of its own call.
+            // Release and Acquire, here and below: no round reads the time of another round's call.
             sleeps.store(round, Ordering::Release);
             sleep();
             (nanos() - called.load(Ordering::Acquire)) as f64 / 1e3

@@ -25,7 +25,7 @@ use crate::timers::{not_due, payload};
 const IDLE_SPINS: usize = 32;
 
 /// Returns the number of timers handed over in an interval, a multiple of [`BATCH`], and the number
-/// of timed intervals. The warm-up before them has equally many intervals.
+/// of timed intervals. The warm-up has as many intervals as are timed.
 fn timers_and_intervals(job: Job) -> (u64, usize) {
     job.scale.pick((1 << 15, 64), (1 << 14, 10), (1 << 10, 2))
 }

@@ -22,7 +22,7 @@ impl<'list> Record<'list> {
     }
 }
 
-/// Reads the records of a list. Each must have a name and a reason, and only keys of `keys`.
+/// Reads the records of a list. Each record must have a name and a reason, and only keys of `keys`.
 pub(super) fn records<'list>(list: &'list str, keys: &[&str]) -> Result<Vec<Record<'list>>> {
     let mut records = vec![Record(Vec::new())];
     for line in list.lines().filter(|line| !line.starts_with('#')) {

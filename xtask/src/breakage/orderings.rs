@@ -1,5 +1,5 @@
-//! Finds the atomic orderings of a source file, and weakens each by one step. Relies on the layout
-//! of rustfmt.
+//! Finds the atomic orderings of a source file, and weakens each by one step. The search relies on
+//! the layout of rustfmt.
 
 use std::ops::Range;
 

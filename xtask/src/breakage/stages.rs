@@ -139,8 +139,8 @@ fn failing_test(output: &str) -> String {
         |(_, result): &(&str, &str)| !["ok", "ignored"].iter().any(|word| result.starts_with(word));
     let named = failed.or_else(|| results(output).filter(unfinished).last());
     let name = named.map(|(name, _)| name.trim_end_matches(" - should panic"));
-    // A process that aborts may not have printed the test's name. The panic message contains it as
-    // the name of the thread.
+    // A process that aborts may not have printed the test's name. The panic message contains the
+    // test's name as the name of the thread.
     let thread = || {
         let panic = output.lines().find_map(|line| line.strip_prefix("thread '"))?;
         panic.split('\'').next()
