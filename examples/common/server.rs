@@ -16,7 +16,7 @@ const FILES_PER_CORE: usize = 8;
 /// The number of other file descriptors of the process.
 const OTHER_FILES: usize = 64;
 
-/// The running event loops. Each returns an `R` when it ends.
+/// The running event loops. Each loop returns an `R` when it ends.
 pub(crate) struct Server<R> {
     cores: Cores<io::Result<(R, Counts)>>,
     pub(crate) address: SocketAddr,

@@ -14,7 +14,7 @@ const TIMERS_OF_STOP: u64 = 3;
 /// The exit status of a run that failed before its end.
 const EXIT_ERROR: u8 = 2;
 
-/// The report of a run, and its failures. The verdict is "ok" if there are none.
+/// The report of a run, and its failures. The verdict is "ok" if there are no failures.
 #[derive(Debug, Serialize)]
 pub(crate) struct Verdict<R> {
     ok: bool,
@@ -101,7 +101,7 @@ pub(crate) struct TimerTotals {
 }
 
 impl TimerTotals {
-    /// Adds the counts of one core. Checks that they add up and no callback has panicked.
+    /// Adds the counts of one core. Checks that these counts add up and no callback has panicked.
     pub(crate) fn add(&mut self, core: usize, counts: &Counts, failures: &mut Failures) {
         if counts.added != counts.live + counts.fired + counts.cancelled + counts.handed_back {
             failures.push(format!("core {core}: the counts do not add up: {counts:?}"));

@@ -7,8 +7,8 @@
 //!             |-- timer cancelled --|    silent for more than idle       |
 //! ```
 //!
-//! The actions are spread evenly over their phase, because bursts of packets would dominate the
-//! measured lateness.
+//! Each action's times are spread evenly over its phase, because bursts of packets would dominate
+//! the measured lateness.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,10 +24,11 @@ use tokio::time::sleep_until;
 use crate::common::load::ActiveToken;
 use crate::event_loop::IdleTimers;
 
-/// The packets per idle timeout of a talking connection. With three, one late packet does no harm.
+/// How many packets a talking connection sends per idle timeout. With three, one late packet does
+/// no harm.
 const PACKETS_PER_IDLE: u32 = 3;
-/// The last phase of the run: the clients send nothing, and the last echoes arrive. It lasts at
-/// most a sixth of an idle timeout, so that no talking connection becomes idle.
+/// The last phase of the run: the clients send nothing, and the last echoes arrive. This phase
+/// lasts at most a sixth of an idle timeout, so that no talking connection becomes idle.
 const QUIET: Duration = Duration::from_millis(200);
 const QUIETS_PER_IDLE: u32 = 6;
 /// The time that the plan leaves for late timeouts before the end of the run.
@@ -40,11 +41,11 @@ const PACKET: [u8; 4] = *b"ping";
 pub(crate) enum Role {
     #[default]
     Talks,
-    /// Sends its last packet at this time, so that the server must close the connection.
+    /// The client sends its last packet at this time, so that the server must close the connection.
     FallsSilent(Duration),
     Leaves(Duration),
-    /// Cancels its idle timer at this time and falls silent, so that the server must not close the
-    /// connection.
+    /// The client cancels its idle timer at this time and falls silent, so that the server must not
+    /// close the connection.
     CancelsTimer(Duration),
 }
 
@@ -70,8 +71,8 @@ impl Plan {
         }
     }
 
-    /// Returns the shortest allowed run. The first sixth is for connecting. In the rest, a
-    /// connection can talk, cancel its timer and stay silent for more than a timeout.
+    /// Returns the shortest allowed run. Clients connect in the first sixth of the run. In the
+    /// rest, a connection can talk, cancel its timer and stay silent for more than a timeout.
     pub(crate) fn shortest_run(idle: Duration) -> Duration {
         (idle * 3 + Duration::from_secs(1)) * 6 / 5
     }
@@ -100,7 +101,8 @@ impl Plan {
         self.quiet_start.saturating_sub(time)
     }
 
-    /// Returns the time of a connection's action. These times spread a role's actions over `range`.
+    /// Returns the time of a connection's action. The actions of a role's connections are spread
+    /// over `range`.
     fn action_time(&self, id: u32, range: Range<Duration>) -> Duration {
         let length = range.end.saturating_sub(range.start);
         range.start + length * (id / ROLE_CYCLE) / self.connections.div_ceil(ROLE_CYCLE)
@@ -121,7 +123,8 @@ pub(crate) enum ConnectionState {
 pub(crate) struct Client {
     pub(crate) role: Role,
     pub(crate) state: ConnectionState,
-    /// Read before the packet was sent, so that the server cannot have received the packet earlier.
+    /// Read just before the latest packet was sent, so that the server cannot have received the
+    /// packet earlier.
     pub(crate) last_sent: Option<Instant>,
     /// The longest time between two packets, or from the last packet to the server's close.
     pub(crate) longest_silence: Duration,
@@ -132,8 +135,8 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Connects to the server and performs the actions of a role until the planned end. Then keeps
-    /// the socket until the server has ended.
+    /// Connects to the server and performs the actions of a role until the planned end. After the
+    /// planned end, keeps the socket until the server has ended.
     pub(crate) async fn run(
         id: u32,
         plan: Arc<Plan>,
@@ -150,7 +153,7 @@ impl Client {
         while matches!(client.state, ConnectionState::Open) {
             let moment = start + next.unwrap_or(plan.end).min(plan.end);
             tokio::select! {
-                // Checks for a close first. Otherwise a close could count as a reaction to the next
+                // Checks for a close first, which otherwise could count as a reaction to the next
                 // packet.
                 biased;
                 received = stream.read(&mut buffer) => match received {
@@ -195,7 +198,8 @@ impl Client {
             Role::CancelsTimer(_) if now >= last_packet_at => None,
             Role::CancelsTimer(at) if now < at => Some(next.min(at)),
             Role::CancelsTimer(_) => {
-                // The server may still receive the last packet, which must not revive the timer.
+                // The server may receive the latest packet after this cancel; the packet must not
+                // revive the timer.
                 let address = stream.local_addr().ok();
                 let idle_timers = idle_timers.lock().expect("no holder panics");
                 let handle = address.and_then(|address| idle_timers.get(&address).copied());

@@ -45,7 +45,7 @@ impl<S: 'static> Connections<S> {
         Self { table: Rc::new(table) }
     }
 
-    /// Adds a connection and arms its timeout. Returns its key.
+    /// Adds a connection and arms its timeout. Returns the connection's key.
     pub(crate) fn accept(&self, socket: S) -> usize {
         let mut open = self.table.open.borrow_mut();
         let slot = open.vacant_entry();
@@ -69,7 +69,8 @@ impl<S: 'static> Connections<S> {
     /// Removes a connection and returns its socket, or `None` if the connection is closed already.
     pub(crate) fn close(&self, key: usize) -> Option<S> {
         let connection = self.table.open.borrow_mut().try_remove(key)?;
-        // The timer will not fire, even if another thread cancelled it first.
+        // The answer does not matter: the timer will not fire, even if another thread cancelled it
+        // first.
         connection.idle_timer.cancel();
         Some(connection.socket)
     }

@@ -13,7 +13,8 @@ use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use crate::common::server::{self, Server};
 use crate::connections::Connections;
 
-/// The tokens of a loop's own listener and waker. The tokens of its connections count from zero.
+/// The tokens of a loop's own listener and waker. The tokens of the loop's connections count from
+/// zero.
 const LISTENER: Token = Token(usize::MAX);
 const WAKER: Token = Token(usize::MAX - 1);
 /// More events than connections, so that after a pause one poll returns all received packets,
@@ -62,7 +63,7 @@ fn run(
     let mut resets_refused = 0;
     while !core.is_stopping() {
         local_timer().sleep_with(|timeout| match poll.poll(&mut events, timeout) {
-            // A signal also ends a poll.
+            // A signal also ends a poll, which is no error.
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
             polled => polled,
         })?;
@@ -107,7 +108,7 @@ fn accept_all(
     }
 }
 
-/// Echoes all received data. Returns true if any has arrived; an error ends the connection.
+/// Echoes all received data. Returns true if any data has arrived; an error ends the connection.
 fn echo(stream: &mut TcpStream) -> io::Result<bool> {
     let mut buffer = [0; 1_024];
     let mut has_arrived = false;

@@ -38,8 +38,8 @@ const TICK: Duration = Duration::from_micros(20);
 type DriverTask = JoinHandle<io::Result<Infallible>>;
 
 /// Runs `future` on this thread, in a new compio runtime that drives the thread's wheel. Returns
-/// its output. Unfinished tasks are then dropped. Pending timers stay in the wheel until the thread
-/// ends.
+/// the future's output, and drops unfinished tasks. Pending timers stay in the wheel until the
+/// thread ends.
 ///
 /// For one runtime per core, call `run` on the threads of [`Cores`](corewheel::Cores), whose wheels
 /// keep their configuration, by default with a tick of 1 ms. A thread without a wheel gets one with
@@ -73,9 +73,9 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 }
 
 /// Runs `future` on this thread, in an existing compio runtime, and drives the thread's wheel.
-/// Returns its output, and drops the runtime with its unfinished tasks. If a clone of the runtime
-/// remains, a future that waits for the wheel can hang instead of panicking, until the clone next
-/// runs.
+/// Returns the future's output, and drops the runtime with its unfinished tasks. If a clone of the
+/// runtime remains, a future that waits for the wheel can hang instead of panicking, until the
+/// clone next runs.
 ///
 /// A thread without a wheel gets one with a tick of 20 us, as in [`run`].
 ///
@@ -154,7 +154,7 @@ fn block_on<F: Future>(
 ///
 /// # Panics
 ///
-/// If it is called outside of a runtime.
+/// If `spawn_driver` is called outside of a runtime.
 pub fn spawn_driver() -> io::Result<JoinHandle<io::Result<Infallible>>> {
     let timer = PollFd::new(local_timer().timer_fd()?)?;
     timer.arm();

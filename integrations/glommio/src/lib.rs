@@ -25,8 +25,8 @@ use io_uring::IoUring;
 /// The tick is short, to match the precision of glommio's own timers.
 const TICK: Duration = Duration::from_micros(20);
 
-/// Runs `future` on this thread, in a glommio executor that drives the thread's wheel. Returns its
-/// output.
+/// Runs `future` on this thread, in a glommio executor that drives the thread's wheel. Returns the
+/// future's output.
 ///
 /// A thread without a wheel gets one with a tick of 20 us. For another tick, first install a
 /// [`Config`]. For other settings of the executor, create an executor and spawn [`drive`] on it.
@@ -41,12 +41,13 @@ const TICK: Duration = Duration::from_micros(20);
 /// If [`drive`] would panic, or `run` is called inside another glommio executor. On Linux before
 /// 5.8, glommio panics or ends the process.
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
-    // Returns an error if `io_uring` is missing, where glommio would panic.
+    // Returns an error if `io_uring` is missing; glommio would panic instead.
     drop(IoUring::new(1)?);
     // Fails if the thread already has a wheel, which it then keeps.
     let _ = Config::new().tick(TICK).install();
     let executor = LocalExecutorBuilder::default().make()?;
-    // Registers a driver until the executor ends, because tasks run after `future` has ended.
+    // Keeps a driver registered until the executor ends, because tasks run after `future` has
+    // ended.
     let _driver = drive();
     Ok(executor.run(async {
         let driver = glommio::spawn_local(drive());
@@ -57,7 +58,7 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 }
 
 /// Returns a future that drives this thread's wheel and never ends; see
-/// [`corewheel::future::drive`]. Spawn it on the thread's executor.
+/// [`corewheel::future::drive`]. Spawn the future on the thread's executor.
 ///
 /// # Panics
 ///

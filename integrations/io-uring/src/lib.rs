@@ -1,6 +1,6 @@
-//! corewheel in a loop over `io_uring`: [`Driver::submit_and_wait`] replaces the ring's own waits.
-//! The method waits for a completion, the deadline of the thread's next timer, or an urgent request
-//! of another thread. The package needs Linux 5.11 or later.
+//! corewheel in a loop over `io_uring`: [`Driver::submit_and_wait`] replaces the ring's own waits,
+//! and waits for a completion, the deadline of the thread's next timer, or an urgent request of
+//! another thread. The package needs Linux 5.11 or later.
 //!
 //! ```
 //! use corewheel::{Config, local_timer};
@@ -29,7 +29,7 @@
 //! Timers add only one clock reading to a wait: no submission, no completion, no system call. An
 //! urgent remote request writes to an eventfd, which the ring polls.
 //!
-//! A ring can also poll a `TimerFd` (corewheel with the feature `fd`). Each wait then costs an
+//! Instead, a ring can poll a `TimerFd` (corewheel with the feature `fd`), but each wait costs an
 //! additional submission and system call.
 
 #![cfg(target_os = "linux")]
@@ -52,7 +52,7 @@ use rustix::{
     io::Errno,
 };
 
-/// The `user_data` of the driver's own completions. No other submission may use it.
+/// The `user_data` of the driver's own completions. No other submission may use this value.
 pub const WAKE_USER_DATA: u64 = u64::MAX;
 
 /// The maximum length of one wait. Longer waits could overflow, because the kernel adds nanoseconds
@@ -74,12 +74,12 @@ pub struct Driver {
 
 impl Driver {
     /// Creates this thread's wheel with `config` and the driver's wake hook, which replaces a hook
-    /// of `config`. Call it before anything else uses [`local_timer`] in the thread.
+    /// of `config`. Call `install` before anything else uses [`local_timer`] in the thread.
     ///
     /// # Errors
     ///
-    /// If the system cannot create an eventfd, or the configuration cannot be installed. In the
-    /// second case [`io::Error::get_ref`] returns the [`ConfigError`](corewheel::ConfigError).
+    /// If the system cannot create an eventfd. If the configuration cannot be installed:
+    /// [`io::Error::get_ref`] returns the [`ConfigError`](corewheel::ConfigError).
     pub fn install(config: Config) -> io::Result<Self> {
         let wake_fd = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let hook_fd = Arc::clone(&wake_fd);
@@ -131,13 +131,13 @@ impl Driver {
     }
 
     /// Returns true if `completion` belongs to the driver; the loop then only needs to call `turn`.
-    /// Call this method for every completion. Otherwise, later remote requests cannot end a wait.
+    /// Call this method for every completion; otherwise remote requests can no longer end a wait.
     pub fn process_completion(&mut self, completion: &cqueue::Entry) -> bool {
         if completion.user_data() != WAKE_USER_DATA {
             return false;
         }
         self.is_polled = false;
-        // Resets the eventfd until the next wake. Fails if it was reset already.
+        // Resets the eventfd until the next wake. The read fails if the eventfd was reset already.
         let _ = rustix::io::read(&*self.wake_fd, &mut [0; 8]);
         true
     }
@@ -153,8 +153,9 @@ impl Driver {
         if ring.submission().is_full() {
             ignore_transient(ring.submit())?;
         }
-        // SAFETY: the entry refers to no memory. Submitting it gives the kernel its own reference
-        // to the file. If the file is closed before that, the poll fails, or polls another file.
+        // SAFETY: the entry refers to no memory. The submission gives the kernel its own reference
+        // to the file. If the file is closed before the submission, the poll fails, or polls
+        // another file.
         self.is_polled = unsafe { ring.submission().push(&poll) }.is_ok();
         Ok(self.is_polled)
     }

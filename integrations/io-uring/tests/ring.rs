@@ -1,5 +1,5 @@
 //! A loop over `io_uring` that sleeps until its timers are due. If the kernel refuses `io_uring`,
-//! the tests that need it print a message and pass.
+//! the tests that need a ring print a message and pass.
 #![cfg(target_os = "linux")]
 
 #[path = "../../../tests/common/implements.rs"]

@@ -41,8 +41,8 @@ use monoio::{FusionDriver, RuntimeBuilder, time};
 /// The tick is short, because monoio's own timer can round each deadline up a second time.
 const TICK: Duration = Duration::from_micros(20);
 
-/// Runs `future` on this thread, in a monoio runtime that drives the thread's wheel. Returns its
-/// output. monoio keeps an unfinished task as long as a timer or a descriptor can wake it.
+/// Runs `future` on this thread, in a monoio runtime that drives the thread's wheel. Returns the
+/// future's output. monoio keeps an unfinished task as long as a timer or a descriptor can wake it.
 ///
 /// A thread without a wheel gets one with a tick of 20 us. For another tick, first install a
 /// [`Config`]. For other settings of the runtime, create a runtime and spawn [`drive`] on it.
@@ -78,9 +78,9 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     Ok(ended.unwrap_or_else(|panic| resume_unwind(panic)))
 }
 
-/// Returns a future that drives this thread's wheel and never ends. Spawn it on the thread's
-/// runtime, which must have its timer enabled. monoio never drops a task that waits for a
-/// descriptor. So if the thread outlives its runtime, poll this future beside the runtime's main
+/// Returns a future that drives this thread's wheel and never ends. Spawn the future on the
+/// thread's runtime, which must have its timer enabled. monoio never drops a task that waits for a
+/// descriptor. If the thread outlives its runtime, poll this future beside the runtime's main
 /// future instead, as [`run`] does.
 ///
 /// Calling `drive` registers a driver, and dropping the future unregisters it. If the wheel cannot
@@ -105,7 +105,7 @@ pub fn drive() -> impl Future<Output = Infallible> {
 }
 
 /// Drives the wheel by its descriptor. Returns only if the descriptor fails. monoio has no public
-/// wait for a foreign descriptor, but its sockets can wait without reading. So this function treats
+/// wait for a foreign descriptor, but its sockets can wait without reading, so this function treats
 /// the descriptor as a socket.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 async fn drive_by_descriptor(timer: corewheel::TimerFd) -> io::Result<Infallible> {
@@ -120,8 +120,8 @@ async fn drive_by_descriptor(timer: corewheel::TimerFd) -> io::Result<Infallible
     loop {
         socket.readable(false).await?;
         timer.turn_within(BUDGET);
-        // Lets other tasks run: the next wait can be ready at its first poll. monoio runs a task
-        // that wakes itself before all others, but a new task after them.
+        // Lets other tasks run, because the next wait can be ready at its first poll. monoio runs a
+        // new task after all others, but a task that wakes itself before them.
         monoio::spawn(async {}).await;
     }
 }

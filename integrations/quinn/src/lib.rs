@@ -75,8 +75,8 @@ impl AsyncTimer for Timer {
     }
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // A panic would poison the connection's mutex, and the connection's destructor would abort
-        // the process.
+        // An uncaught panic would poison the connection's mutex, and the connection's destructor
+        // would abort the process.
         match catch_unwind(AssertUnwindSafe(|| self.0.poll_elapsed(cx))) {
             Ok(Poll::Ready(Ok(()))) => Poll::Ready(()),
             _ => Poll::Pending,

@@ -36,8 +36,8 @@ const TICK: Duration = Duration::from_micros(20);
 /// Limits each turn, so that other tasks run between turns.
 const BUDGET: usize = 1_024;
 
-/// Runs `tasks` and a driver of the thread's wheel on this thread, until `future` ends. Returns its
-/// output.
+/// Runs `tasks` and a driver of the thread's wheel on this thread, until `future` ends. Returns the
+/// future's output.
 ///
 /// A thread without a wheel gets one with a tick of 20 us. For another tick, first install a
 /// [`Config`].
@@ -62,7 +62,7 @@ pub fn run<F: Future>(tasks: &LocalExecutor<'_>, future: F) -> F::Output {
             output
         }))
     }));
-    // Registers a driver until this function returns, because other tasks can run below.
+    // Keeps a driver registered until this function returns, because other tasks can run below.
     let _driver = drive();
     // Waits until the executor has dropped the driver, which would otherwise live until the
     // executor next runs.
@@ -71,7 +71,7 @@ pub fn run<F: Future>(tasks: &LocalExecutor<'_>, future: F) -> F::Output {
 }
 
 /// Returns a future that drives this thread's wheel and never ends; see
-/// [`corewheel::future::drive`]. Spawn it on the thread's `LocalExecutor`.
+/// [`corewheel::future::drive`]. Spawn the future on the thread's `LocalExecutor`.
 ///
 /// # Panics
 ///

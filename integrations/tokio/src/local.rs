@@ -20,7 +20,7 @@ const BUDGET: usize = 1_024;
 const TICK: Duration = Duration::from_micros(100);
 
 /// Runs `future` on this thread, in a new current-thread runtime and `LocalSet` that drive the
-/// thread's wheel. Returns its output. Unfinished tasks are then dropped. Pending timers stay in
+/// thread's wheel. Returns the future's output, and drops unfinished tasks. Pending timers stay in
 /// the wheel until the thread ends.
 ///
 /// For one runtime per core, call `run` on the threads of [`Cores`](corewheel::Cores), whose wheels
@@ -34,8 +34,8 @@ const TICK: Duration = Duration::from_micros(100);
 ///
 /// # Panics
 ///
-/// If it is called inside another runtime, or if `future` uses `tokio::time`. To use both timers,
-/// build a runtime with `enable_all` and call [`run_in`].
+/// If `run` is called inside another runtime, or if `future` uses `tokio::time`. To use tokio's
+/// timer too, build a runtime with `enable_all` and call [`run_in`].
 ///
 /// # Examples
 ///
@@ -128,8 +128,8 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 }
 
 /// Runs `future` on this thread, in a `LocalSet` and this current-thread runtime, and drives the
-/// thread's wheel. Returns its output. Unfinished tasks of the `LocalSet` are then dropped. Pending
-/// timers stay in the wheel until the thread ends.
+/// thread's wheel. Returns the future's output, and drops unfinished tasks of the `LocalSet`.
+/// Pending timers stay in the wheel until the thread ends.
 ///
 /// A thread without a wheel gets one with a tick of 100 us. In a runtime with `enable_all`, tasks
 /// may use `tokio::time` too. The wheel turns before each run of the `LocalSet`'s tasks.
@@ -140,7 +140,7 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 ///
 /// # Panics
 ///
-/// If it is called inside another runtime, or if `runtime` was built without `enable_io`.
+/// If `run_in` is called inside another runtime, or if `runtime` was built without `enable_io`.
 ///
 /// # Examples
 ///
@@ -195,12 +195,13 @@ pub fn run_in<F: Future>(runtime: &Runtime, future: F) -> io::Result<F::Output> 
 ///
 /// If no file descriptor can be opened ([`TimerFdError`](corewheel::TimerFdError)), for example
 /// because the wheel's time is virtual. If the runtime does not accept the descriptor. If this
-/// package already drives the thread's wheel; this error has the kind
+/// package already drives the thread's wheel, with the kind
 /// [`AlreadyExists`](io::ErrorKind::AlreadyExists).
 ///
 /// # Panics
 ///
-/// If it is called outside of a `LocalSet`, or the runtime was built without `enable_io`.
+/// If `spawn_driver` is called outside of a `LocalSet`, or the runtime was built without
+/// `enable_io`.
 #[track_caller]
 pub fn spawn_driver() -> io::Result<JoinHandle<io::Result<Infallible>>> {
     let (timer, guard) = register()?;

@@ -19,14 +19,15 @@
 //!
 //! # Which wheel a future uses
 //!
-//! The futures here are `Send` if their contents are. Each uses the first of these wheels that
-//! exists:
+//! The futures here are `Send` if their contents are. Each future uses the first of these wheels
+//! that exists:
 //!
 //! 1. The wheel of the thread's virtual time, after [`pause`].
 //! 2. The thread's own wheel, while [`run`](crate::run) or [`spawn_driver`](crate::spawn_driver)
 //!    drives it. The future may move to another thread; its timer does not.
-//! 3. A wheel of the timers given to [`set_default_timers`]. Without that call, the first use calls
-//!    [`Timers::per_worker`](corewheel::future::Timers::per_worker), and panics if this fails.
+//! 3. A wheel of the timers given to [`set_default_timers`]. If [`set_default_timers`] is not
+//!    called, the first use calls [`Timers::per_worker`](corewheel::future::Timers::per_worker),
+//!    and panics if this fails.
 //!
 //! Unless a dependency uses `tokio::time`, neither a tokio runtime nor `enable_time` is needed.
 //! Where tasks never change threads, the futures of [`corewheel::future`] cost less.

@@ -322,7 +322,7 @@ fn an_entry_after_the_end_of_the_clock_is_pending() {
             queue.insert((), Duration::from_secs(1_000 * 365 * 86_400));
             time::advance(Duration::MAX).await;
             let poll = poll_fn(|cx| Poll::Ready(queue.poll_expired(cx)));
-            // Otherwise tokio's budget would end a poll that spins.
+            // Unconstrained: otherwise tokio's budget would end a poll that spins.
             assert!(task::unconstrained(poll).await.is_pending());
         });
         done.send(()).expect("the test receives");

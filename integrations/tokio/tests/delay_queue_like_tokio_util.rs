@@ -1,5 +1,5 @@
 //! Calls `DelayQueue` and tokio-util's `DelayQueue` at random, in virtual time, and compares the
-//! results. Also checks that both wake the polling task when it must poll again.
+//! results. Also checks that both queues wake the polling task when it must poll again.
 #![cfg(any(target_os = "linux", target_os = "android"))]
 
 mod common;
@@ -136,7 +136,7 @@ macro_rules! calls_of {
                 }
 
                 /// Takes an entry, and logs it unless it is one of several in a millisecond.
-                /// Returns false if there was none.
+                /// Returns false if no entry has expired.
                 fn take(&mut self) -> bool {
                     let poll = self.poll();
                     let Poll::Ready(Some(expired)) = poll else {

@@ -33,8 +33,8 @@ macro_rules! tasks_of {
             struct Task {
                 number: u64,
                 begun: Instant,
-                /// True if no other task runs. Only such a task advances the clock: which of several
-                /// tasks runs first after an advance is not specified.
+                /// True if no other task runs. Only a lone task advances the clock, because the
+                /// order in which several tasks run after an advance is not specified.
                 is_alone: bool,
                 random: Rng,
                 log: Log,

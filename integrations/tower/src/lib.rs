@@ -55,8 +55,8 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! `axum::serve` has no idle timeout for connections. To have one, serve each connection with
-//! hyper's `http1::Builder`, the `Timer` of `corewheel-hyper`, and the service
+//! `axum::serve` has no idle timeout for connections. For an idle timeout, serve each connection
+//! with hyper's `http1::Builder`, the `Timer` of `corewheel-hyper`, and the service
 //! `hyper_util::service::TowerToHyperService::new(app)`.
 
 use std::{

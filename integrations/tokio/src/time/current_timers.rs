@@ -17,8 +17,8 @@ static DEFAULT_TIMERS: OnceLock<Timers> = OnceLock::new();
 /// Sets the timers for all threads of the process whose wheel is not driven by [`run`](crate::run)
 /// or [`spawn_driver`](crate::spawn_driver).
 ///
-/// Use it to set the number of wheels, their tick or a limit. The wheels live until the process
-/// ends. Call it before the program creates a future of this module, uses a
+/// Use this function to set the number of wheels, their tick or a limit. The wheels live until the
+/// process ends. Call the function before the program creates a future of this module, uses a
 /// [`DelayQueue`](super::DelayQueue) or calls [`timers`].
 ///
 /// # Errors
@@ -81,8 +81,8 @@ impl From<SetDefaultTimersError> for io::Error {
 }
 
 /// Returns the [`Timers`] for futures that this thread creates, to pass to adapters such as those
-/// for hyper, tower and quinn. In a current-thread runtime, call it inside of [`run`](crate::run).
-/// In a test with [`pause`](super::pause), call it after `pause`.
+/// for hyper, tower and quinn. In a current-thread runtime, call `timers` inside of
+/// [`run`](crate::run). In a test with [`pause`](super::pause), call `timers` after `pause`.
 ///
 /// # Panics
 ///

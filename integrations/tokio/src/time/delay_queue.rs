@@ -60,7 +60,8 @@ pub struct DelayQueue<T> {
     /// Contains indices of `entries`. Its ticks count from `start`.
     wheel: Wheel<usize>,
     entries: Slab<Entry<T>>,
-    /// Set by the first insert or poll, not by `new`, which must not start the default timers.
+    /// The time of the first insert or poll; `new` must not read the time, which could start the
+    /// default timers.
     start: Option<Instant>,
     /// The sleep of the latest pending poll, until the deadline that was next at that poll.
     delay: Option<Sleep>,
@@ -76,7 +77,7 @@ struct Entry<T> {
     wheel_key: corewheel::Key,
 }
 
-/// Identifies one entry of a [`DelayQueue`]. Use it only with the queue that returned it.
+/// Identifies one entry of a [`DelayQueue`]. Use a key only with the queue that returned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     index: usize,
@@ -169,8 +170,8 @@ impl<T> DelayQueue<T> {
                 Pin::new(&mut *delay).reset(next);
             }
             ready!(delay.poll_unconstrained(cx));
-            // The sleep can have elapsed by another clock: if it was created before `pause`, or if
-            // a full wheel refused its timer and another accepted it.
+            // The sleep can have elapsed by another clock. Either it was created before `pause`, or
+            // a full wheel refused the sleep's timer and another wheel accepted it.
             let again = sleep_until(next);
             if again.clamped_deadline() < next {
                 return Poll::Pending; // `next` is beyond the clock's range.

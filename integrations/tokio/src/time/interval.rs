@@ -83,8 +83,8 @@ impl Interval {
         Self { delay, timers, period, behavior: MissedTickBehavior::default() }
     }
 
-    /// Waits for the next tick. Returns the instant for which it was scheduled. No tick is lost if
-    /// the future is dropped.
+    /// Waits for the next tick. Returns the instant for which the tick was scheduled. No tick is
+    /// lost if the future is dropped.
     ///
     /// # Panics
     ///
@@ -93,7 +93,7 @@ impl Interval {
         poll_fn(|cx| self.poll_tick(cx)).await
     }
 
-    /// Polls for the next tick. Returns the instant for which it was scheduled.
+    /// Polls for the next tick. Returns the instant for which the tick was scheduled.
     ///
     /// # Panics
     ///

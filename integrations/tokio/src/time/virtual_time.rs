@@ -37,7 +37,7 @@ struct PausableTime {
     clock: Arc<VirtualClock>,
     timers: Timers,
     helper: Sender<Request>,
-    /// Receives a message when the helper has to advance the clock because nothing else does.
+    /// Receives a message when the helper advances the clock of an idle runtime that has no hook.
     stuck: Receiver<()>,
 }
 
@@ -120,8 +120,8 @@ enum Request {
     /// Fires the due timers.
     Turn(Sender<bool>),
     /// Advances the clock to the next deadline, and fires its timers. Answers true if any fired.
-    /// Only [`auto_advance`] sends this request, which ends the helper's checks for an idle
-    /// runtime.
+    /// Only [`auto_advance`] sends this request, so the runtime has the hook, and the helper stops
+    /// checking whether the runtime is idle.
     Step(Sender<bool>),
     End,
 }
@@ -130,9 +130,9 @@ enum Request {
 enum Mode {
     /// In step with real time.
     FollowsRealTime,
-    /// Stopped, in a runtime that may have no hook.
+    /// Stopped, in a runtime that may lack the hook [`auto_advance`].
     PausedWithoutHook(IdleDetector),
-    /// Stopped, in a runtime whose hook advances it.
+    /// Stopped, in a runtime whose hook advances the clock.
     PausedWithHook,
 }
 
@@ -158,15 +158,15 @@ impl IdleDetector {
 
 /// Stops the clock of this thread until [`resume`]. Futures that the thread creates after this
 /// call, even in a later runtime, use virtual time. [`advance`] moves this time. In an idle
-/// runtime, the hook [`auto_advance`] moves it to the next deadline. A deadline that another thread
-/// sets while the runtime is idle counts only after something else has woken the runtime.
+/// runtime, the hook [`auto_advance`] moves the time to the next deadline. A deadline that another
+/// thread sets while the runtime is idle counts only after something else has woken the runtime.
 ///
-/// In a test, call `pause` first, inside [`run`](crate::run) or a runtime that you build with the
-/// hook.
+/// In a test, call `pause` first, inside [`run`](crate::run) or a runtime built with
+/// [`auto_advance`].
 ///
-/// In a runtime without the hook, such as that of `#[tokio::test]`, call [`advance`]. If such a
-/// runtime stays idle for 1 to 2 s, its waits usually fail instead of hanging: a waiting future of
-/// this module panics, and a future of [`timers`](super::timers) ends.
+/// In a runtime without [`auto_advance`], such as that of `#[tokio::test]`, call [`advance`]. If a
+/// runtime without the hook stays idle for 1 to 2 s, its waits usually fail instead of hanging: a
+/// waiting future of this module panics, and a future of [`timers`](super::timers) ends.
 ///
 /// # Panics
 ///
@@ -261,7 +261,8 @@ pub async fn advance(duration: Duration) {
 pub fn auto_advance() {
     let Some(current) = paused() else { return };
     current.stuck.try_iter().for_each(drop);
-    // If timers have fired but woke no task, the runtime would otherwise sleep for ever.
+    // The hook must run again if timers fired but woke no task: otherwise the runtime would sleep
+    // for ever.
     let mut must_run_again = true;
     if HAS_POLLED_EVENTS.replace(true) {
         HAS_POLLED_EVENTS.set(false);
@@ -276,8 +277,8 @@ pub fn auto_advance() {
     }
 }
 
-/// Must be called before each poll of tasks, so that the runtime polls for events before the next
-/// [`auto_advance`] moves the clock.
+/// Makes the runtime poll for events before the next [`auto_advance`] moves the clock. The main
+/// future calls this before each poll of tasks.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn request_event_poll() {
     HAS_POLLED_EVENTS.set(false);
@@ -318,7 +319,7 @@ pub(super) fn timers() -> Option<Timers> {
     Some(current()?.timers.clone())
 }
 
-/// Panics if the helper had to advance the clock because nothing else did.
+/// Panics if the helper has advanced the clock, because the runtime was idle and has no hook.
 pub(super) fn panic_if_stuck() {
     assert!(
         current().is_none_or(|current| current.stuck.try_iter().count() == 0),
@@ -431,13 +432,13 @@ fn fire_due() -> bool {
     }
 }
 
-/// Fires the due timers. If there are none, advances the clock until a timer fires. Returns false
-/// if no timer is left.
+/// Fires the due timers. If no timer is due, advances the clock until one fires. Returns false if
+/// no timer is left.
 fn step(clock: &VirtualClock) -> bool {
     while !fire_due() {
         match until_next(clock) {
             Some(wait) => clock.advance(wait),
-            // Another thread has sent a request since the turn.
+            // Another thread has sent a request since the turn: turns again.
             None if local_timer().time_until_next() == Some(Duration::ZERO) => {}
             None => return false,
         }
