@@ -845,8 +845,8 @@ impl ShardModel {
     /// Records the first and the last tick at which a timer may be due. The owner's sleep may end
     /// early if it lasts beyond the first tick, and must end early if it lasts beyond the last.
     fn record_due(&mut self, ticks: [u64; 2]) {
-        /// The first level has 2^17 slots, of which up to 2^11 are behind the current tick. A later
-        /// timer may need a turn for each level.
+        /// The first level has 2^17 slots, of which up to 2^11 are behind the current tick. A timer
+        /// beyond them may need a turn for each level.
         const BEYOND_FIRST_LEVEL_TICKS: u64 = (1 << 17) - (1 << 11);
         const NEEDLESS_PER_FAR_TIMER: u64 = 5;
         let [first, last] = ticks.map(|tick| self.tick_start(tick));

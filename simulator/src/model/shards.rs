@@ -134,7 +134,8 @@ impl Model {
         };
         let is_at_present = now == self.latest_time(number);
         let shard = &mut self.shards[number];
-        // At the clock's maximum every deadline has passed, so the shard may want turns for ever.
+        // At the clock's maximum no deadline is later, so the shard may want turns that fire
+        // nothing.
         let is_idle = before.queued == 0 && !shard.behind && now < Nanos::MAX;
         let is_wanted = wait == Some(0) && is_idle && is_at_present;
         let most = budget.map_or(MESSAGES_MAX, |budget| MESSAGES_MAX.min(budget as u64));
@@ -229,7 +230,7 @@ impl Model {
         let consumed = before.saturating_sub(left);
         // A message that arrives during this turn may remain in `left`, or take the place of an
         // earlier message. If more than `ORDERED_MAX` adds and resets are queued, the turn may only
-        // sort them and consume none.
+        // put them in order and consume none.
         let is_flooded = before + arrived > ORDERED_MAX;
         let least = if report.abandoned || is_flooded { 0 } else { before.min(most) };
         let takes_all = budget.is_none() && before + arrived <= MESSAGES_MAX && !report.abandoned;
