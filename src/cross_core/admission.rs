@@ -2,14 +2,14 @@
 //!
 //! A remote add is accepted if this sum is below the limit:
 //!
-//! * The owner's last published count of live timers. This *live count* excludes up to 1,024
-//!   cancelled timers whose messages are in the backlog (`mailbox::backlog`).
+//! * The owner's last published *live count*: its number of live timers, excluding up to 1,024
+//!   cancelled timers with messages in the backlog (`mailbox::backlog`).
 //! * Plus the *reserved count*: the number of remote timers that the owner has not yet admitted.
 //! * Minus the number of cancelled timers with a message in the mailbox, at most 1,024.
 //!
 //! The owner publishes the live count at least in each turn and before each announced sleep. Remote
 //! adds may exceed the limit by about the number of timers that the owner has added since its last
-//! publication. Without a limit, nothing is published and no reservations are counted.
+//! publication. A shard without a limit publishes no live count and counts no reservations.
 
 use crate::{
     limits::INDEX_MAX,
@@ -34,8 +34,8 @@ impl AdmissionLimit {
 
     /// Reserves room for a remote timer. [`release`](Self::release) or [`publish`](Self::publish)
     /// ends the reservation. Returns false if there is no room. `cancelled_in_mailbox` returns the
-    /// number of cancelled timers to subtract. If `beyond_limit` is true, always succeeds: the
-    /// timer carries an internal message.
+    /// number of cancelled timers in the mailbox, which use no room. If `beyond_limit` is true,
+    /// always succeeds: the timer carries an internal message.
     #[inline]
     pub(crate) fn try_reserve(
         &self,
@@ -45,8 +45,8 @@ impl AdmissionLimit {
         if self.is_unlimited() {
             return true;
         }
-        // Acquire: pairs with `publish`, so that `cancelled_in_mailbox` does not count timers that
-        // the owner has already subtracted from this live count.
+        // Acquire: pairs with `publish`, so that `cancelled_in_mailbox` counts no timer that the
+        // loaded live count already excludes.
         let before = self.counts.fetch_add(RESERVATION_UNIT, Ordering::Acquire);
         let occupied = (before >> 32) + (before & (RESERVATION_UNIT - 1));
         let limit = u64::from(self.limit);
@@ -75,8 +75,8 @@ impl AdmissionLimit {
         let released = u64::from(admitted) * RESERVATION_UNIT;
         let change = u64::from(live).wrapping_sub(published).wrapping_sub(released);
         if change != 0 {
-            // Release: a `try_reserve` that reads the new count sees which messages the owner has
-            // taken.
+            // Release: an adder that reads the new live count finds no message in the mailbox that
+            // the owner has taken (pairs with `try_reserve`).
             self.counts.fetch_add(change, Ordering::Release);
         }
     }

@@ -90,7 +90,7 @@ impl fmt::Display for Cancel {
 pub struct TimerHandle {
     pub(crate) generation: u64,
     /// Holds the node's index in the lower half, and the shard's number and [`HANDLE_NONZERO_BIT`]
-    /// in the upper half. So a handle is passed in registers.
+    /// in the upper half. With this packing, a handle has two words and is passed in registers.
     shard_and_index: NonZeroU64,
 }
 
@@ -106,7 +106,8 @@ impl TimerHandle {
         }
     }
 
-    /// Returns a handle with the shard of `self`. The index of `self` must be 0.
+    /// Returns a handle with the shard of `self`. The index of `self` must be 0, because the call
+    /// adds `index` by a bitwise OR.
     #[inline]
     pub(crate) fn with_index_and_generation(self, index: u32, generation: u64) -> Self {
         debug_assert_eq!(self.index(), 0);
@@ -169,7 +170,7 @@ impl TimerHandle {
     pub fn from_bits(bits: u128) -> Option<Self> {
         let shard_and_index = NonZeroU64::new(bits as u64)?;
         let handle = Self { generation: (bits >> 64) as u64, shard_and_index };
-        // The functions in `OwnerHandleVTable` rely on valid handles.
+        // Rejects invalid handles, because the functions in `OwnerHandleVTable` rely on valid ones.
         let is_genuine = shard_and_index == HANDLE_NONZERO_BIT | shard_and_index
             && handle.shard() < SHARDS_MAX
             && handle.status() != TimerStatus::Ended;
@@ -180,16 +181,17 @@ impl TimerHandle {
     ///
     /// * [`Cancel::Cancelled`]: the callback is not running and will not run again. The callback
     ///   has been dropped if the timer is in this thread's [`local_timer`](crate::local_timer), and
-    ///   usually if a thread other than the owner added the timer. Otherwise the owner drops the
-    ///   callback in a later turn. If the owner announces its sleeps, it sleeps at most
-    ///   [`Config::drop_cancelled_within`](crate::Config::drop_cancelled_within) before that turn.
+    ///   usually if a thread other than the owner added the timer. If this call has not dropped the
+    ///   callback, the owner drops it in a later turn. If the owner announces its sleeps, it sleeps
+    ///   at most [`Config::drop_cancelled_within`](crate::Config::drop_cancelled_within) before the
+    ///   drop.
     /// * [`Cancel::Running`]: the callback is running. A callback that cancels its own timer also
-    ///   gets `Running`. After this run, a periodic timer does not run again.
+    ///   gets `Running`. The run in progress is a periodic timer's last.
     /// * [`Cancel::Ended`]: the timer had fired or been cancelled, or its wheel had ended. If the
     ///   timer fired, this thread sees everything that the callback did.
     ///
-    /// For a timer of a [`Shard`](crate::Shard), the owner drops the payload in a later turn.
-    /// [`Shard::cancel`](crate::Shard::cancel) returns the payload instead.
+    /// After a cancel of a [`Shard`](crate::Shard)'s timer, the owner drops the payload in a later
+    /// turn. [`Shard::cancel`](crate::Shard::cancel) returns the payload instead.
     ///
     /// Cost: constant. A cancel waits for no other thread. A remote cancel usually makes one or two
     /// compare-and-swaps on the timer and at most one on the owner's mailbox, and may wake the
@@ -242,8 +244,8 @@ impl TimerHandle {
     }
 
     /// Calls `request` with the shard, wakes the owner if necessary, and drops the payload that
-    /// `request` has taken. Returns `None` if the shard has ended. Unpins before waking and
-    /// dropping, which may run user code.
+    /// `request` has taken. Returns `None` if the shard has ended. Unpins before it wakes the owner
+    /// or drops the payload, because both may run user code.
     #[inline]
     fn run_remote_request<R>(
         self,
@@ -292,7 +294,7 @@ impl TimerHandle {
     /// may be dropped later, so data that their destructors use must stay. Exception:
     /// [`DrainedTimer::run`](crate::DrainedTimer::run) may still run the callback of a drained
     /// timer. Returns the answer of [`cancel`](Self::cancel): [`Cancel::Running`] means that the
-    /// callback was running.
+    /// callback was running when this call began.
     ///
     /// This thread polls the timer at intervals that grow to a millisecond. The callback must not
     /// wait for this thread. This call also returns when the wheel ends.
@@ -300,7 +302,7 @@ impl TimerHandle {
     /// # Errors
     ///
     /// Returns an error and cancels nothing if this thread is running a turn of a wheel that runs
-    /// callbacks. Otherwise two callbacks could wait for each other for ever.
+    /// callbacks. Without this error, two callbacks could wait for each other for ever.
     ///
     /// # Examples
     ///
@@ -381,7 +383,8 @@ impl TimerHandle {
     ///
     /// If a callback resets a timer of the wheel that runs it, the turn in progress usually does
     /// not fire that timer. A reset of a periodic timer changes the time of the next run, and later
-    /// runs follow at the timer's period. The slack and spread of earlier requests no longer apply.
+    /// runs follow at the timer's period. After a reset, the slack and spread of earlier requests
+    /// no longer apply.
     ///
     /// Cost: constant. A reset takes no lock, and usually reads the clock once and allocates
     /// nothing. A remote reset usually makes two or three compare-and-swaps on the timer, and at
@@ -567,7 +570,7 @@ impl LocalHandle {
         })
     }
 
-    /// Returns a handle of this timer that may leave the thread. From then on, ending the timer
+    /// Returns a handle of this timer that may leave the thread. After this call, ending the timer
     /// takes an atomic swap. The `LocalHandle` stays valid.
     ///
     /// # Examples
@@ -709,8 +712,8 @@ pub(crate) struct ThisThreadWheel {
 pub(crate) struct OwnerHandleVTable {
     pub(crate) cancel: fn(TimerHandle) -> Cancel,
     pub(crate) reset: fn(TimerHandle, When) -> bool,
-    /// Resets a timer to a deadline after the given delay. Separate from `reset`, because a
-    /// `Duration` is passed in registers, unlike a `When`.
+    /// Resets a timer to a deadline after the given delay. `reset_after` is separate from `reset`,
+    /// because a `Duration` is passed in registers, unlike a `When`.
     pub(crate) reset_after: fn(TimerHandle, Duration) -> bool,
     pub(crate) is_pending: fn(TimerHandle) -> bool,
     pub(crate) share: fn(TimerHandle),

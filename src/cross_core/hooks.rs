@@ -71,12 +71,13 @@ pub struct PanicReport<'a> {
 pub enum PanicPlace {
     /// A callback, while it ran.
     Callback,
-    /// The destructor of a callback or payload, after a cancel or at the end of its wheel. Also the
-    /// destructor of a purgatory's key, operation or group function, or of a driver task's waker.
+    /// The destructor of a callback or payload, after a cancel or at the end of its wheel. `Drop`
+    /// also covers the destructor of a purgatory's key, operation or group function, or of a driver
+    /// task's waker.
     Drop,
     /// The hook that wakes a sleeping owner, or the waker of the task that drives the wheel.
     Wake,
-    /// A delayed operation that was checking its condition or completing. Also the code of its key,
+    /// A delayed operation that was checking its condition or completing, or the code of its key,
     /// such as `hash`.
     DelayedOperation,
 }
@@ -149,13 +150,13 @@ pub(crate) type PanicHook = Arc<dyn Fn(&PanicReport<'_>) + Send + Sync>;
 /// The user's hooks of a shard, and the means to wake the shard's owner.
 pub(crate) struct Hooks {
     wake_hook: Option<WakeHook>,
-    /// The thread to unpark. A shard may move between threads, so before each sleep, the owner
-    /// stores its thread if a wake-up must unpark it. No thread blocks on the lock.
+    /// The thread to unpark. A shard may move between threads. So before each sleep that an unpark
+    /// must end, the owner stores its present thread. No thread blocks on the lock.
     thread_to_unpark: TryLock<Thread>,
     pub(crate) descriptor: LazyDescriptor,
     /// The waker of the task that drives the wheel, if there is one. The owner sets the waker
     /// before it announces a sleep, so a thread that sees the announcement also sees the waker. A
-    /// `SetOnce` of `util::sync` would add steps to the loom models.
+    /// `OnceLock`, because a `SetOnce` of `util::sync` would add steps to the loom models.
     driver_waker: OnceLock<TryLock<Option<Arc<Waker>>>>,
     panic_hook: Option<PanicHook>,
     panic_count: AtomicU64,
@@ -185,8 +186,8 @@ impl Hooks {
 
     /// Wakes the owner from a sleep: makes its timerfd readable, wakes the driver task, calls the
     /// wake hook, and unparks the owner if [necessary](Self::must_unpark). Any thread may call
-    /// this. Returns false if one of these calls panicked or was omitted. A call is omitted in
-    /// these cases:
+    /// this. Returns false if a wake-up step panicked or was omitted. A step is omitted in these
+    /// cases:
     ///
     /// - This thread is inside a hook of this shard for the same sleep.
     /// - This thread is inside `NESTED_WAKE_HOOKS_MAX` nested hooks.
@@ -202,8 +203,8 @@ impl Hooks {
         is_unparked && hook_is_called && task_is_woken
     }
 
-    /// Wakes the task that drives the wheel, if there is one. Returns false if its waker panicked
-    /// or was not called.
+    /// Wakes the task that drives the wheel, if there is one. Returns false if the task's waker
+    /// panicked or was not called.
     #[cold]
     fn try_wake_driver_task(&self, sleep: SleepId, waker: &TryLock<Option<Arc<Waker>>>) -> bool {
         let Some(waker) = waker.try_with_lock(|waker| waker.clone()) else { return false };
@@ -230,14 +231,14 @@ impl Hooks {
     fn try_unpark(&self) -> bool {
         // If another thread holds the lock, no wake-up is lost: that thread is about to unpark the
         // owner, or is the owner, which checks for requests before it sleeps. Unparks after
-        // releasing the lock, so that the woken thread does not find it held.
+        // releasing the lock, so that the woken thread does not find the lock held.
         let thread = self.thread_to_unpark.try_with_lock(|thread| thread.clone());
         thread.inspect(Thread::unpark).is_some()
     }
 
     /// Calls `hook`, unless this thread is inside `NESTED_WAKE_HOOKS_MAX` hooks, or inside a hook
-    /// of this shard for the same sleep. So a hook may send requests to its own shard. Returns
-    /// false if `hook` was not called or panicked.
+    /// of this shard for the same sleep. This limit lets a hook send requests to its own shard.
+    /// Returns false if `hook` was not called or panicked.
     fn call_unless_recursive(&self, sleep: SleepId, hook: impl FnOnce()) -> bool {
         let this = Some((ptr::from_ref(self).addr(), sleep));
         // `ACTIVE_HOOK_CALLS` has no destructor, so it is usable while other thread-locals are

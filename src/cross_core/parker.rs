@@ -2,8 +2,8 @@
 //!
 //! The owner announces its sleep and then checks once more for requests. A requesting thread queues
 //! its request and then checks whether the owner sleeps, and until when. Each thread executes a
-//! sequentially consistent fence between its two steps. So at least one thread sees the first step
-//! of the other, as in Dekker's algorithm:
+//! sequentially consistent fence between its two steps. So either the owner sees the request, or
+//! the requesting thread sees the announcement, as in Dekker's algorithm:
 //!
 //! ```text
 //! owner                             requesting thread
@@ -13,20 +13,20 @@
 //! ```
 //!
 //! If the owner's fence F1 precedes the requesting thread's fence F2 in the total order of fences,
-//! the requesting thread sees the announcement. Otherwise the owner sees the request and does not
-//! sleep. A requesting thread may read an old announcement, although the owner has announced a new
-//! sleep. Then F2 precedes the fence F1 of the new sleep, so the owner sees the request before the
-//! sleep.
+//! the requesting thread sees the announcement. If F2 precedes F1, the owner sees the request and
+//! does not sleep. A requesting thread may read an old announcement, although the owner has
+//! announced a new sleep. In this case, F2 precedes the F1 of the new sleep, so the owner sees the
+//! request before it sleeps.
 //!
-//! No wake-up is lost if two threads reset the same timer. Suppose that thread A is about to push
-//! the node when thread B writes a new deadline to the node. Then only A pushes the node. Both
-//! threads then execute F2, check for a sleeping owner, and read the node's deadline. So the thread
-//! that executes F2 last reads B's deadline, and checks for a sleeping owner after A's push.
+//! No wake-up is lost if two threads reset the same timer. Suppose that thread A is about to push a
+//! node when thread B writes a new deadline to this node: only A pushes it. After the push and the
+//! write, A and B each execute F2, check for a sleeping owner, and read the node's deadline. So the
+//! thread that executes F2 last reads B's deadline, and checks for a sleeping owner after A's push.
 //!
-//! A waking thread clears the announcement only after its call of the wake hook has returned. Until
-//! then, other requesting threads find the announcement and wake the owner too. So no requesting
-//! thread relies on another thread, which may stall, or whose hook may panic. This rule has two
-//! exceptions:
+//! A waking thread clears the announcement only after its call of the wake hook has returned. While
+//! the hook runs, other requesting threads still find the announcement, and wake the owner too. So
+//! no requesting thread relies on another thread's wake-up, because that thread may stall or its
+//! hook may panic. This rule has two exceptions:
 //!
 //! - A waking thread holds a lock in `hooks` while it copies the owner's thread handle or the
 //!   driver task's waker. A second waking thread does not wait for this lock, and relies on the
@@ -35,12 +35,12 @@
 //!   (`mailbox`). The later cancellers rely on the first.
 //!
 //! A call of the wake hook between the announcement and the sleep must end the sleep at once, like
-//! `unpark` or a write to an eventfd.
+//! `unpark` or an eventfd write.
 //!
 //! If there is a wake hook, the owner's first call of `PreparedSleep::park` sets the flag
-//! `OWNER_HAS_PARKED`, and returns at once. This call must not block: the current announcement
-//! lacks the flag, so a wake-up would call only the hook. In later announcements, the flag tells a
-//! waking thread to unpark the owner too.
+//! `OWNER_HAS_PARKED`, and returns at once. The first call must not block: the current announcement
+//! lacks the flag, so a wake-up would call only the hook, without an unpark. In later
+//! announcements, `OWNER_HAS_PARKED` tells a waking thread to unpark the owner too.
 //!
 //! # Models
 //!
@@ -63,8 +63,8 @@ const ASLEEP: u64 = 1;
 /// Set if the sleep may outlast `Config::drop_cancelled_within`. While set, a remote cancel that
 /// leaves a payload to the owner must wake the owner.
 const ENDS_ON_CANCEL: u64 = 2;
-/// Set while no loop drives the owner's wheel. The owner then counts as asleep for ever. Instead of
-/// waking the owner, other threads publish their requested deadlines.
+/// Set while no loop drives the owner's wheel. While set, the owner counts as asleep for ever, and
+/// other threads publish their requested deadlines instead of waking it.
 const UNDRIVEN: u64 = 4;
 /// Set for ever when an owner with a wake hook first parks. While set, each wake-up also unparks
 /// the owner.
@@ -77,15 +77,15 @@ const SLEEP_NUMBER_STEP: u64 = 16;
 pub(crate) struct SleepId(u64);
 
 impl Parker {
-    /// Announces a sleep that ends at `until` at the latest. The owner must then check for requests
-    /// once more.
+    /// Announces a sleep that ends at `until` at the latest. After `announce`, the owner must check
+    /// for requests once more.
     pub(crate) fn announce(&self, until: u64, ends_on_cancel: bool) -> SleepId {
         self.begin_sleep(until, if ends_on_cancel { ENDS_ON_CANCEL } else { 0 })
     }
 
-    /// Records that no loop drives the owner's wheel. The owner must then check for requests,
-    /// because a thread that has not seen this record publishes no deadline. Only the owner calls
-    /// this.
+    /// Records that no loop drives the owner's wheel. The owner must check for requests after this
+    /// call, because a requesting thread that does not see `UNDRIVEN` publishes no deadline. Only
+    /// the owner calls this.
     pub(crate) fn set_undriven(&self) {
         let _ = self.begin_sleep(u64::MAX, UNDRIVEN);
     }
@@ -110,8 +110,8 @@ impl Parker {
     /// Records that a loop drives the owner's wheel. Only the owner calls this.
     pub(crate) fn set_driven(&self) {
         // Both `Relaxed`: if a requesting thread still reads `UNDRIVEN`, its fence F2 comes before
-        // the fence F1 of the owner's next announcement. So the owner sees the request before the
-        // announced sleep.
+        // the fence F1 of the owner's next announcement. So the owner sees that thread's request
+        // before its next sleep.
         let previous = self.sleep_word.load(Ordering::Relaxed);
         if previous & UNDRIVEN != 0 {
             self.sleep_word.store(previous & !(ASLEEP | UNDRIVEN), Ordering::Relaxed);
@@ -119,8 +119,8 @@ impl Parker {
     }
 
     /// Sets [`OWNER_HAS_PARKED`], so that each wake-up from a later sleep unparks the owner. Only
-    /// the owner calls this. An announced sleep's id becomes invalid, which at worst causes
-    /// spurious wake-ups.
+    /// the owner calls this. The [`SleepId`] of an announced sleep no longer matches, so
+    /// `clear_announcement` does nothing, which at worst causes spurious wake-ups.
     pub(crate) fn set_owner_has_parked(&self) {
         // Relaxed: the next announcement publishes the flag.
         self.sleep_word.fetch_or(OWNER_HAS_PARKED, Ordering::Relaxed);
@@ -160,30 +160,31 @@ impl Parker {
     /// Returns the sleep in progress, if any. The caller must have executed the fence F2, or own
     /// the wheel.
     pub(crate) fn sleep_in_progress(&self) -> Option<SleepId> {
-        // Relaxed: the owner sees its own announcement. For another thread, F2 orders this load
-        // after the thread's request.
+        // Relaxed: the owner sees its own announcement. In a requesting thread, F2 orders this load
+        // after the request.
         SleepId::if_asleep(self.sleep_word.load(Ordering::Relaxed))
     }
 
-    /// Returns the sleep in progress, if any. The caller has queued a request, and must wake the
-    /// owner from that sleep.
+    /// Returns the sleep in progress, if any. The caller must have queued a request, and must wake
+    /// the owner from the returned sleep.
     pub(crate) fn fenced_sleep_in_progress(&self) -> Option<SleepId> {
-        // SeqCst (F2): the request comes before this check.
+        // SeqCst (F2): the caller's request comes before the check for a sleep.
         fence(Ordering::SeqCst);
         self.sleep_in_progress()
     }
 
     /// Returns the sleep in progress, if any. The caller has requested a deadline, and must wake an
-    /// owner that [sleeps past](Self::sleeps_past) it.
+    /// owner that [sleeps past](Self::sleeps_past) the deadline.
     ///
     /// The caller's last atomic operation must be the swap that made the request: on x86, this swap
-    /// serves as the fence F2. A request that failed because the shard has ended needs no fence.
+    /// serves as the fence F2. A request that failed because the shard has ended needs no fence and
+    /// no wake-up.
     #[inline]
     pub(crate) fn sleep_in_progress_after_swap(&self) -> Option<SleepId> {
-        // SeqCst (F2): the request comes before this check.
+        // SeqCst (F2): the caller's request comes before the check for a sleep.
         fence_after_swap(Ordering::SeqCst);
-        // Acquire: `sleeps_past` then reads the end of this sleep or of a later sleep. Before a
-        // later sleep, the owner sees the request.
+        // Acquire: makes `sleeps_past` read the end of the loaded sleep or of a later sleep. The
+        // end of a later sleep is harmless: the owner sees the request before that sleep begins.
         SleepId::if_asleep(self.sleep_word.load(Ordering::Acquire))
     }
 

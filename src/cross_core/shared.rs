@@ -32,15 +32,14 @@ use crate::{
     when::{RequestedTime, SpreadSequence, When},
 };
 
-/// The part of a shard that every thread may use.
 pub(crate) struct Shared {
     /// The number by which handles find the shard. The registry sets this number and `serial`.
     pub(crate) number: u32,
     /// Identifies the shard: no other shard of the process has this serial.
     pub(crate) serial: u64,
     pub(crate) clock: Clock,
-    /// The owner's latest reading of a clock that can go back; zero for other clocks. Other threads
-    /// read no earlier time.
+    /// The owner's latest reading of a clock that can go back; zero for other clocks. Remote
+    /// requests use this reading if their own is earlier.
     owner_clock_nanos: AtomicU64,
     pub(crate) tick: TickLength,
     pub(crate) hooks: CachePadded<Hooks>,
@@ -57,8 +56,8 @@ pub(crate) struct Shared {
 // half done (P5 and P6 in `ARCHITECTURE.md`).
 impl RefUnwindSafe for Shared {}
 
-/// A value that shares no cache line with other values. It is aligned to two lines, because many
-/// processors fetch lines in pairs.
+/// A value that shares no cache line with other values. The alignment is two cache lines, because
+/// many processors fetch lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct CachePadded<T>(T);
@@ -137,7 +136,7 @@ impl Shared {
     }
 
     /// Wakes the owner, and returns true if this call has woken it. If no loop drives the wheel,
-    /// reports an overdue timer instead.
+    /// returns false, and reports a timer that is overdue.
     pub(crate) fn wake(&self, sleep: SleepId) -> bool {
         if sleep.is_undriven() {
             self.report_undriven_if_overdue();
@@ -166,8 +165,8 @@ impl Shared {
     }
 
     /// Reports that no loop drives the wheel, if `overdue_nanos` is at least the grace period.
-    /// Reports at most once until `set_overdue_grace` is called. The caller must hold no
-    /// borrow of corewheel's state.
+    /// Reports at most once until `set_overdue_grace` is called. The caller must hold no borrow of
+    /// corewheel's state, because a report may run user code.
     #[cold]
     pub(crate) fn report_undriven_wheel(&self, overdue_nanos: u64, incident: UndrivenIncident) {
         if self.gauges.claim_undriven_report(overdue_nanos) {
@@ -203,7 +202,7 @@ impl Shared {
         self.mailbox.has_urgent() && self.parker.sleep_in_progress().is_none()
     }
 
-    /// Wakes the owner after a refused add, if the mailbox has messages. Consuming messages about
+    /// Wakes the owner after a refused add, if the mailbox has messages: consuming messages about
     /// cancelled timers makes room.
     #[cold]
     pub(crate) fn wake_to_make_room(&self) {
@@ -271,9 +270,9 @@ impl Shared {
             }),
             PushOutcome::Closed => {
                 self.admission.release();
-                // No node is reused after the shard's end, so the node is not freed. If another
-                // thread has changed the timer, `undo_arm` returns no closure, and the add counts
-                // as successful. For example, `StateWord::end_at_close` has handed the timer back.
+                // No node is reused after the shard's end, so this node is not freed. If another
+                // thread has changed the timer, for example by `StateWord::end_at_close`,
+                // `undo_arm` returns no closure, and the add counts as successful.
                 armed.undo_arm().map_or(Ok(RemoteOutcome::no_wake_needed(answer)), |closure| {
                     Err(AddError::new(AddErrorReason::ShutDown, closure))
                 })
@@ -304,8 +303,8 @@ impl Shared {
     }
 
     /// Reads the clock for a remote request. Unless a virtual clock goes back, the owner's readings
-    /// in later turns are at least the lower bound of this reading. So the next turn fires a timer
-    /// that is due at this bound.
+    /// in later turns are at least the lower bound of this reading. So the owner's next turn fires
+    /// a timer that is due at this lower bound.
     #[inline]
     fn read_clock(&self) -> Reading {
         let max = self.nanos_after(0);
@@ -313,9 +312,10 @@ impl Shared {
         Reading { min: max.saturating_sub(width), max }
     }
 
-    /// Returns the deadline of a timer that is reset now, and the start of its next period if the
-    /// timer is periodic, in nanoseconds of the clock. An elapsed deadline is backdated
-    /// (`backdate_if_elapsed`), but the start of the period is not.
+    /// Returns the deadline of a timer that is reset now, and the start of a periodic timer's next
+    /// period, in nanoseconds of the clock. An elapsed deadline is backdated
+    /// (`backdate_if_elapsed`), so that the next turn fires the timer, but the period's start is
+    /// not.
     pub(crate) fn reset_due_and_period_start(&self, when: When) -> (u64, u64) {
         if let RequestedTime::AtNanos(nanos) = when.deadline {
             return (nanos, nanos);
@@ -349,7 +349,7 @@ impl Shared {
             return self.tick.tick_start_nanos(coarsest_tick(first_tick, last_tick));
         }
         let has_elapsed = match when.deadline {
-            // A nonzero delay has not elapsed, even if `spread_due` has saturated.
+            // A nonzero delay has not elapsed, even if a saturated `spread_due` equals `now.max`.
             RequestedTime::After(delay) => delay.is_zero() && spread_due <= now.max,
             // If `spread_due` is between the bounds of `now`, an exact reading decides.
             _ => spread_due <= now.min || spread_due <= now.max && spread_due <= self.clock.nanos(),
@@ -364,7 +364,7 @@ impl Shared {
 
     /// Returns the sleep, if any, that this thread must end after requesting the deadline
     /// `nanos()`, or any sleep in progress if `ends_any_sleep` is true. If no loop drives the
-    /// wheel, also publishes the deadline.
+    /// wheel, also publishes the requested deadline.
     #[inline]
     fn sleep_to_interrupt_for_deadline(
         &self,
@@ -449,8 +449,8 @@ impl Protected<'_, Shared> {
                 };
                 self.push_cancelled(index, node.mailbox_link, kind)
             }
-            // A message about an add or reset is queued or about to be pushed. Ends a sleep that is
-            // marked `ends_on_cancel`, so that the owner drops the payload in time.
+            // No push: a message about an add or reset is queued or about to be pushed. Ends a
+            // sleep that is marked `ends_on_cancel`, so that the owner drops the payload in time.
             _ if answer == Cancel::Cancelled && payload_out.is_none() => {
                 self.sleep_to_interrupt_after_cancel(false)
             }
@@ -459,8 +459,8 @@ impl Protected<'_, Shared> {
         RemoteOutcome { answer, sleep_to_interrupt }
     }
 
-    /// Resets a timer to the deadline that `due_and_period_start` returns, in nanoseconds of the
-    /// clock. A periodic timer counts its period from the second value.
+    /// Resets a timer. `due_and_period_start` returns the new deadline, and the time from which a
+    /// periodic timer counts its period, in nanoseconds of the clock.
     #[inline(always)]
     pub(crate) fn reset(
         &self,
@@ -470,7 +470,7 @@ impl Protected<'_, Shared> {
         payload_out: &mut Option<SendCallback>,
     ) -> RemoteOutcome<bool> {
         let Some(node) = self.node(index) else { return RemoteOutcome::no_wake_needed(false) };
-        // The cache misses overlap the reading of the clock.
+        // Prefetches, so that the cache misses overlap the reading of the clock.
         prefetch(node.state);
         prefetch(node.requested_deadline());
         prefetch(node.linked_deadline());
@@ -496,7 +496,7 @@ impl Protected<'_, Shared> {
         }
         let answer = next_step.is_some();
         if payload_out.is_some() {
-            // Another thread cancelled the timer during the reset, and this thread has taken the
+            // Another thread cancelled the timer during this reset, so this thread has taken the
             // payload.
             let push = || {
                 self.push_cancelled(index, node.mailbox_link, MessageKind::CancelledPayloadTaken)
@@ -514,14 +514,15 @@ impl Protected<'_, Shared> {
                 PushOutcome::Closed => return RemoteOutcome::no_wake_needed(answer),
             }
         }
-        // Reads the requested deadline only after the push. Another thread may have reset the timer
-        // again, and sent no message because the node was *queued*.
+        // Reads the requested deadline only after the push: another thread may have reset the timer
+        // again without a message, because the node was *queued*.
         let mut sleep_to_interrupt = self.sleep_to_interrupt_for_deadline(ends_any_sleep, || {
             node.requested_deadline().load_nanos()
         });
-        // Reads the state word after the fence in `sleep_to_interrupt_for_deadline`. If another
-        // thread has cancelled the timer, this thread must end a sleep that is marked
-        // `ends_on_cancel`, so that the owner drops the payload in time.
+        // Reads the state word after the fence in `sleep_to_interrupt_for_deadline`, because a
+        // canceller may have checked for a sleep before this thread's push. If another thread has
+        // cancelled the timer, this thread must end a sleep marked `ends_on_cancel`, so that the
+        // owner drops the payload in time.
         if sleep_to_interrupt.is_none()
             && let Some(sleep) = self.parker.sleep_in_progress()
             && sleep.ends_on_cancel()
@@ -536,7 +537,7 @@ impl Protected<'_, Shared> {
     #[inline]
     fn push_cancelled(&self, index: u32, link: &MailboxLink, kind: MessageKind) -> Option<SleepId> {
         match self.mailbox.push(index, link, kind) {
-            // The first message that leaves a payload to the owner ends a sleep that is marked
+            // The first message that leaves a payload to the owner ends a sleep marked
             // `ends_on_cancel`, so that the owner drops the payload in time.
             PushOutcome::Queued { depth, has_set_payload_flag }
                 if has_set_payload_flag || is_multiple_of_wake_depth(depth) =>

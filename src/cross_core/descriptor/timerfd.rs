@@ -1,9 +1,9 @@
 //! The timerfd behind a `TimerFd`.
 //!
 //! Arming the timerfd is a system call, so the owner does not arm it again for the same deadline. A
-//! thread that wakes the owner calls `trigger`, which replaces the armed deadline. This call may
-//! come after the owner's sleep has ended. So `arm` checks whether `trigger` was called since the
-//! previous arming.
+//! thread that wakes the owner calls `trigger`, which replaces the armed deadline. The call of
+//! `trigger` may come after the owner's sleep has ended. So `arm` checks whether `trigger` was
+//! called since the previous arming.
 //!
 //! Each call of `trigger` increments `triggers_begun` when it begins, and `triggers_ended` when it
 //! ends. If no call of `trigger` is in progress when the owner arms a deadline, the deadline stays
@@ -49,8 +49,8 @@ pub(crate) struct TimerDescriptor {
     triggers_begun_when_armed: AtomicU64,
 }
 
-/// The descriptor of a shard, opened when first needed. A thread that wakes the owner from a sleep
-/// sees the descriptor if the owner opened it before the fence F1 of this sleep (module `parker`).
+/// The descriptor of a shard, opened when first needed. A thread that wakes the owner sees the
+/// descriptor if the owner opened it before the fence F1 of the sleep (module `parker`).
 #[derive(Debug, Default)]
 pub(crate) struct LazyDescriptor(pub(crate) SetOnce<Arc<TimerDescriptor>>);
 
@@ -109,8 +109,9 @@ impl TimerDescriptor {
         // Acquire: pairs with the Release of `trigger`, so that `begun` is at least `ended`.
         let ended = self.triggers_ended.load(Ordering::Acquire);
         // Relaxed: this load may miss a call of `trigger` that has just begun. If `arm` leaves the
-        // expiry unchanged, the missed call makes the descriptor readable. If `arm` sets a new
-        // expiry, `arm` may undo the missed call. So the owner checks for requests after `arm`.
+        // expiry unchanged, the missed `trigger` makes the descriptor readable. If `arm` sets a new
+        // expiry, it may replace the expiry of the missed `trigger`. So the owner checks for
+        // requests after `arm`.
         let begun = self.triggers_begun.load(Ordering::Relaxed);
         (begun == ended).then_some(begun)
     }

@@ -18,8 +18,8 @@ const URGENT: usize = 1;
 pub(crate) struct Backlog {
     /// The messages of each priority that are ready to be consumed, urgent messages in FIFO order.
     pub(super) ready: [MessageList; 2],
-    /// Urgent messages that are still newest first. Until all are reversed, no urgent message is
-    /// consumed.
+    /// Urgent messages that are still newest first. While this list has messages, the owner
+    /// consumes no urgent message.
     pub(super) unreversed: MessageList,
     /// Urgent messages in FIFO order. The messages move to `ready` once `unreversed`, which holds
     /// older messages, is empty.
@@ -51,7 +51,8 @@ impl MessagePhase {
 
 impl Backlog {
     /// Begins a pass. If there are urgent messages, begins with the urgent phase and returns true.
-    /// If there are no messages, this pass consumes none, even if some arrive later.
+    /// If there are no messages when a pass begins, the pass consumes none, even if some arrive
+    /// later.
     #[inline]
     pub(crate) fn begin_pass(&mut self, mailbox: &Mailbox, budget: usize) -> bool {
         if self.is_empty() && mailbox.is_empty() {
@@ -129,8 +130,8 @@ impl Backlog {
     /// messages into FIFO order, up to a limit per pass. `replace_link` sets the link of a message
     /// and returns the previous link.
     ///
-    /// Returns true if this phase now has a message to consume. Otherwise, ends the urgent phase:
-    /// the remaining urgent messages wait for the next pass.
+    /// Returns true if this phase now has a message to consume. If the urgent phase has no such
+    /// message, ends this phase: the remaining urgent messages wait for the next pass.
     pub(crate) fn refill_or_end_phase(
         &mut self,
         mailbox: &Mailbox,
@@ -178,8 +179,8 @@ impl Backlog {
         }
     }
 
-    /// Returns the number of low-priority messages in the backlog. From `FIRST_INEXACT_COUNT` on,
-    /// the number may be inexact.
+    /// Returns the number of low-priority messages in the backlog. A number of at least
+    /// `FIRST_INEXACT_COUNT` may be inexact.
     #[inline]
     pub(crate) fn cancelled_count(&self) -> u32 {
         self.ready[LOW].count()
@@ -191,8 +192,8 @@ impl Backlog {
         (urgent.first | low.first | self.unreversed.first) == 0
     }
 
-    /// Returns the number of messages in the backlog. From `FIRST_INEXACT_COUNT` on, the number may
-    /// be inexact.
+    /// Returns the number of messages in the backlog. A number of at least `FIRST_INEXACT_COUNT`
+    /// may be inexact.
     #[inline]
     pub(crate) fn count(&self) -> u32 {
         let urgent = [self.ready[URGENT], self.unreversed, self.reversed];

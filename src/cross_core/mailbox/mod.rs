@@ -24,8 +24,9 @@
 //! the stack.
 //!
 //! The flag *turn requested* of the urgent stack stands for an urgent message without a node. A
-//! thread that finds no free node for its message sets the flag, so that the owner takes a turn
-//! before it sleeps. A push clears the flag, because the pushed message has the same effect.
+//! thread that finds no free node for its message sets *turn requested*, so that the owner takes a
+//! turn before it sleeps. A push clears *turn requested*, because the pushed message also makes the
+//! owner take a turn.
 //!
 //! One stack is for *urgent* messages about added or reset timers. An added or reset timer may have
 //! the earliest deadline, so the owner consumes all urgent messages before it sleeps. The second
@@ -38,8 +39,8 @@
 //! - Any thread may `request_turn`, and may `push` a node whose *queued* flag this thread has set
 //!   (`state`, S4). Until the push, this thread has exclusive use of the node's link.
 //! - Only the owner calls `take_all`, `close` and `peek_messages`. The owner may read the links of
-//!   queued messages. Between taking and consuming a message, the owner may also write its link
-//!   (S4).
+//!   queued messages. Between taking and consuming a message, the owner may also write the
+//!   message's link (S4).
 //!
 //! # Each message is taken once
 //!
@@ -78,7 +79,7 @@ const SECOND_NEWEST_SHIFT: u32 = NEWEST_SHIFT + INDEX_BITS;
 const COUNT_MASK: u64 = MESSAGE_COUNT_OVERFLOW as u64 - 1;
 const PAYLOAD_TO_DROP_FLAG: u64 = COUNT_MASK + 1;
 const TURN_REQUESTED_FLAG: u64 = PAYLOAD_TO_DROP_FLAG << 1;
-/// The value at which a count continues after an overflow. From this value on, a count may be
+/// A count that overflows continues at this value. So a count of at least this value may be
 /// inexact.
 const FIRST_INEXACT_COUNT: u32 = MESSAGE_COUNT_OVERFLOW - WAKE_AT_QUEUED_MESSAGES;
 /// The count of a list whose exact number of messages is unknown. Despite removals, the count stays
@@ -108,15 +109,16 @@ struct Stack {
     head: AtomicU64,
 }
 
-/// A node's link in the mailbox: the index of the message two places further in the stack, or 0.
-/// While the node is free, a list of free nodes may use the link.
+/// A node's link in the mailbox: the index of the message two places further in the stack, or 0 if
+/// there is none. While the node is free, a list of free nodes may use the link.
 #[derive(Debug, Default)]
 pub(crate) struct MailboxLink(AtomicU32);
 
 /// A list of messages of one priority: newest first, or oldest first after a reversal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MessageList {
-    /// The index of the first message, or 0. The first message's link is the index of the third.
+    /// The index of the first message, or 0 if the list is empty. The first message's link is the
+    /// index of the third.
     pub(crate) first: u32,
     second: u32,
     count: u32,
@@ -133,13 +135,13 @@ pub(crate) enum MessageKind {
     AddedOrReset,
 }
 
-/// Tells whether a message was queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum PushOutcome {
-    /// The message is queued, and its stack now has `depth` messages. From `FIRST_INEXACT_COUNT`
-    /// on, the true number may be larger by a multiple of `WAKE_AT_QUEUED_MESSAGES`.
-    /// `has_set_payload_flag` is true if this push has set the flag *payload to drop*.
+    /// The message is queued, and its stack now has `depth` messages. If `depth` is at least
+    /// `FIRST_INEXACT_COUNT`, the true number may be larger by a multiple of
+    /// `WAKE_AT_QUEUED_MESSAGES`. `has_set_payload_flag` is true if this push has set the flag
+    /// *payload to drop*.
     Queued { depth: u32, has_set_payload_flag: bool },
     /// The shard has ended.
     Closed,
@@ -159,8 +161,8 @@ impl Mailbox {
     /// Makes the owner take a turn before its next sleep. The caller must then wake the owner if it
     /// is asleep.
     pub(crate) fn request_turn(&self) {
-        // Release (M1): publishes the caller's earlier writes to the owner's `take_all`. This OR
-        // leaves a closed head unchanged.
+        // Release (M1): publishes the caller's earlier writes to the owner's `take_all`. The OR
+        // leaves a closed head unchanged, because all bits of such a head are set.
         self.urgent.head.fetch_or(TURN_REQUESTED_FLAG, Ordering::Release);
     }
 
@@ -250,12 +252,13 @@ impl Stack {
         }
     }
 
-    /// Returns true if the stack has messages or the flag *turn requested*. Does not write the
-    /// contended cache line.
+    /// Returns true if the stack has messages or the flag *turn requested*. Only loads the
+    /// contended cache line, because a write would be slower.
     #[inline]
     fn has_messages(&self) -> bool {
-        // Relaxed: a later turn sees a message that this load misses, and `take_all` acquires. A
-        // caller that must not miss a message has executed a fence.
+        // Relaxed: a later turn sees a message that this load misses, and `take_all` acquires.
+        // Before a sleep, the fence F1 (`parker`) precedes this load, so the owner misses no
+        // message.
         !matches!(self.head.load(Ordering::Relaxed), EMPTY | CLOSED)
     }
 
@@ -271,8 +274,8 @@ impl Stack {
 
     #[inline]
     fn depth(&self) -> u32 {
-        // Relaxed: the number may be outdated. A caller that must not miss a message has executed a
-        // fence.
+        // Relaxed: the number may be outdated. Before a sleep, the fence F1 (`parker`) precedes
+        // this load, so the owner misses no message.
         match self.head.load(Ordering::Relaxed) {
             CLOSED => 0,
             head => MessageList::from_head(head).count(),
@@ -280,7 +283,8 @@ impl Stack {
     }
 
     fn has_payload_to_drop(&self) -> bool {
-        // Relaxed: a caller that must not miss a payload has executed a fence.
+        // Relaxed: before a sleep, the fence F1 (`parker`) precedes this load, so the owner misses
+        // no payload.
         let head = self.head.load(Ordering::Relaxed);
         head != CLOSED && head & PAYLOAD_TO_DROP_FLAG != 0
     }

@@ -128,7 +128,7 @@ fn low_priority_messages_wait_for_the_end_of_urgent_phase() {
     assert_eq!(consume_next(&mut backlog, &links), None);
     assert!(refill_or_end_phase(&mut backlog, &mailbox, &links));
     assert_eq!(consume_next(&mut backlog, &links), Some(5));
-    // Message 7 waits for the next pass. This pass still takes message 8.
+    // The urgent message 7 waits for the next pass. The pass in progress still takes message 8.
     push(7, MessageKind::AddedOrReset);
     push(8, MessageKind::Cancelled);
     assert!(backlog.phase.is_urgent);
@@ -261,8 +261,6 @@ fn many_low_or_one_urgent_message_keep_the_owner_awake() {
     assert!(!mailbox.must_not_sleep(1, false));
 }
 
-/// The owner is woken at each multiple of `WAKE_AT_QUEUED_MESSAGES`, because an earlier wake-up may
-/// have failed.
 #[test]
 fn an_overflowed_count_still_reaches_multiples_of_wake_depth() {
     let (stack, mut last) = (Stack::default(), 0);

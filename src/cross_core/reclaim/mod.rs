@@ -7,12 +7,13 @@
 //!
 //! # Which thread frees
 //!
-//! The release of a retracted value is *deferred work*: `crossbeam_epoch` runs it later, on any
-//! thread that pins. Cancellers pin too, and should not spend time on freeing memory. So deferred
-//! work frees neither pages of nodes nor shards:
+//! The release of a retracted value is *deferred work*: `crossbeam_epoch` runs the release later,
+//! on any thread that pins. Cancellers pin too, and should not spend time on freeing memory. So
+//! deferred work frees neither pages of nodes nor shards:
 //!
-//! * Deferred work marks a page of nodes as reclaimable. The owner frees the page later (module
-//!   `slab`). If the shard ends first, a thread that later ends another shard frees the page.
+//! * Deferred work marks a page of nodes as reclaimable. The owner frees the marked page later
+//!   (module `slab`). If the shard ends before the owner frees the page, a thread that later ends
+//!   another shard frees it.
 //! * Deferred work moves the registry's reference to a shard to `GARBAGE`. The next thread that
 //!   ends a shard drops all references in `GARBAGE`, usually even the reference to the shard that
 //!   it has just ended.
@@ -179,15 +180,15 @@ impl<T> EpochPointer<T> {
     /// Returns the pointer, if any. Its target lives until the thread unpins.
     #[inline]
     pub(crate) fn load(&self, pinned: &Pinned) -> Option<NonNull<T>> {
-        // Acquire: pairs with the Release of `publish_if_empty`. If `retract` has emptied the cell,
-        // pairs with the Release of `retract`.
+        // Acquire: pairs with the Release of `publish_if_empty` or, if the cell is empty, of
+        // `retract`.
         let pointer = self.0.load(Ordering::Acquire, &pinned.0);
         NonNull::new(pointer.as_raw().cast_mut())
     }
 
     #[allow(unsafe_code)]
     pub(crate) fn take(&mut self) -> Option<NonNull<T>> {
-        // SAFETY: no other thread can reach the cell.
+        // SAFETY: `self` is borrowed mutably, so no other thread can reach the cell.
         let guard = unsafe { epoch::unprotected() };
         // Relaxed: the borrow of the cell is exclusive.
         NonNull::new(self.0.swap(Shared::null(), Ordering::Relaxed, guard).as_raw().cast_mut())

@@ -16,13 +16,13 @@
 //! remote page by a compare-and-swap ([`FreeList`](page::FreeList)), or publishes a new page and
 //! keeps its first node. The adder writes the payload, the requested deadline and, for a periodic
 //! timer, the period. The adder publishes these values by setting the state word to `Armed` with
-//! the flags *queued* and *new deadline* (S3 in `state`). Then it pushes the node onto the mailbox.
-//! Before the owner consumes this message, it *adopts* the node's page if necessary: it adds the
-//! page to its private table. Then the owner *admits* the timer: it counts the timer as live, and
-//! links the node into its wheel or fires the timer. If another thread is resetting the timer
-//! during the admission, the owner links the node only when it consumes that thread's message.
-//! After the timer has ended and its last message was consumed, the owner returns the node to the
-//! free list of its page.
+//! the flags *queued* and *new deadline* (S3 in `state`). Finally, the adder pushes the node onto
+//! the owner's mailbox. Before the owner consumes the node's message, it *adopts* the node's page
+//! if necessary: it adds the page to its private table. When it consumes the message, the owner
+//! *admits* the timer: it counts the timer as live, and links the node into its wheel or fires the
+//! timer. If another thread is resetting the timer during the admission, the owner links the node
+//! only when it consumes that thread's message. After the timer has ended and its last message was
+//! consumed, the owner returns the node to the free list of its page.
 //!
 //! # Generations
 //!
@@ -46,13 +46,13 @@
 //! *No freed page is used.* Another thread reaches a node only through [`Slab::node`] and
 //! [`Slab::take_remote_node`], which require a proof that the thread is pinned. When every thread
 //! that was pinned at a page's retraction has unpinned, deferred work (`reclaim`) marks the page as
-//! reclaimable. Only marked pages are freed (`retired_pages`). A thread that cancels, resets or
-//! adds a timer stays pinned until it has pushed the node.
+//! reclaimable. Only reclaimable pages are freed (`retired_pages`). A thread that cancels, resets
+//! or adds a timer stays pinned until it has pushed the node.
 //!
 //! *No stale handle reaches another timer.* A handle contains its shard's number, its node's index
-//! and its timer's generation. No later timer has the same three numbers (see Generations, and
-//! `registry`). If the node's page was retired, an operation on the stale handle finds one of
-//! these:
+//! and its timer's generation. No later timer has the same shard number, index and generation (see
+//! Generations, and `registry`). If the node's page was retired, an operation on the stale handle
+//! finds one of these:
 //!
 //! * no page;
 //! * the retired page, whose state words are all `Idle`;
@@ -63,15 +63,16 @@
 //! is not retired while the timer lives.
 //!
 //! *A thread that gets `Ended` sees the effects of a fired timer's callback* (S2 in `state`), even
-//! if the page was retired. Publishing and retracting a page release; each load of the page pointer
-//! acquires.
+//! if the page was retired. The operations that publish or retract a page are Release; each load of
+//! the page pointer is Acquire.
 //!
 //! # Room
 //!
 //! The *room bit* of a remote page tells adders to look for a free node there. The adder that takes
-//! the last free node clears the bit, but sets it again if the free list now has a node. The owner
-//! sets the bit after it has returned nodes to an empty list. R1: setting the bit releases, and
-//! clearing it acquires. So an adder that clears a bit set by the owner sees the returned nodes.
+//! a page's last free node clears the room bit, but sets it again if the owner has returned a node
+//! since. The owner sets the room bit after it has returned nodes to an empty free list. R1:
+//! setting a room bit is Release, and clearing it is Acquire. So an adder that clears a room bit
+//! sees the nodes that the owner returned before it set the bit.
 //!
 //! # Models
 //!
@@ -120,7 +121,6 @@ struct PageCell {
 #[derive(Debug)]
 pub(crate) struct Slab {
     pages: Box<[PageCell]>,
-    /// The room bits, one per page.
     room_bits: [AtomicU64; ROOM_BITMAP_WORDS],
     layout: PageLayout,
     /// True if payloads are callbacks. Other threads may add timers only if this field is true.
@@ -178,7 +178,7 @@ impl PageCell {
         }
         const { assert!(size_of::<Self>() == size_of::<usize>() || IS_LOOM) };
         const { assert!(align_of::<Self>() == align_of::<usize>() || IS_LOOM) };
-        // Allocators can often provide zeroed memory without writing it.
+        // Allocates zeros, because allocators can often provide zeroed memory without writing it.
         let table = Box::into_raw(vec![0_usize; PAGES_MAX].into_boxed_slice()).cast::<Self>();
         // SAFETY: a cell has the layout of a `usize` (asserted above). A cell of zeros is vacant.
         unsafe { Box::from_raw(slice_from_raw_parts_mut(table, PAGES_MAX)) }
@@ -209,7 +209,7 @@ impl Slab {
                 first_generation: AtomicU64::new(1),
             },
         });
-        // SAFETY: the slab is new and has no owner yet. It was made for payloads of type `T`.
+        // SAFETY: the slab is new, has no owner yet, and was made for payloads of type `T`.
         let nodes = unsafe { OwnerSlab::new(Arc::clone(&slab)) };
         (slab, nodes)
     }
@@ -285,7 +285,7 @@ impl Slab {
     #[cold]
     #[inline(never)]
     fn clear_room_bit(&self, page_number: usize, pinned: &Pinned) {
-        // Acquire (R1): sees returned nodes, or a new page.
+        // Acquire (R1): sees the returned nodes, or the new page, for which the bit was set.
         self.room_bits[page_number / 64].fetch_and(!(1 << (page_number % 64)), Ordering::Acquire);
         let page = self.page(page_number, pinned);
         // SAFETY: a published page lives while the thread is pinned.
@@ -300,7 +300,7 @@ impl Slab {
     }
 
     fn set_room_bit(&self, page_number: usize) {
-        // Release (R1): publishes the returned nodes, or the new page.
+        // Release (R1): publishes the nodes that the caller put back, or the new page.
         self.room_bits[page_number / 64].fetch_or(1 << (page_number % 64), Ordering::Release);
         self.hints.page_with_room.set_min(as_u32(page_number));
     }
@@ -316,8 +316,8 @@ impl Slab {
         let (page, page_number) = self.publish_new_page::<Callback>()?;
         // SAFETY: the page is not retired, because this thread has taken its first node.
         let header = unsafe { page.header() };
-        // Because this read follows the publication, the value exceeds all generations of earlier
-        // remote pages with this number.
+        // The first generation is read after the publication, so it exceeds all generations of
+        // earlier remote pages with this page number.
         header.init_as_remote_page(self.first_generation());
         self.set_room_bit(page_number);
         self.hints.page_with_room.set(as_u32(page_number));
@@ -325,8 +325,8 @@ impl Slab {
     }
 
     pub(crate) fn first_generation(&self) -> u64 {
-        // Relaxed: publishing a page in a cell acquires the retraction of the cell's previous page.
-        // The owner stores this value before the retraction.
+        // Relaxed: publishing a page in a cell acquires the retraction of the cell's previous page,
+        // before which the owner stored the first generation.
         self.hints.first_generation.load(Ordering::Relaxed)
     }
 
@@ -334,7 +334,8 @@ impl Slab {
     /// the owner, unless no other thread can see the slab yet.
     pub(crate) fn raise_first_generation(&self, generation: u64) {
         let generation = generation.max(self.first_generation());
-        // Relaxed: the retraction of a page, or the publication of the shard, publishes this value.
+        // Relaxed: the retraction of a page, or the publication of the shard, publishes the first
+        // generation.
         self.hints.first_generation.store(generation, Ordering::Relaxed);
     }
 
@@ -342,7 +343,8 @@ impl Slab {
     /// or `None` if no cell is vacant.
     fn publish_new_page<T>(&self) -> Option<(PagePtr, usize)> {
         let page = page::Page::<T>::allocate_page();
-        // The hint may be too high. Cell 0 is for the owner's first page.
+        // The hint may be too high, so the search continues at cell 1. Cell 0 is for the owner's
+        // first page.
         let hint = self.hints.vacant_page_number_hint.get() as usize;
         let mut numbers = (hint..PAGES_MAX).chain(1..hint);
         let Some(page_number) =

@@ -59,9 +59,9 @@ pub(crate) struct OwnerSlab<T> {
     retired_pages: RefCell<RetiredPages>,
     /// True if surplus or retired pages may exist.
     pub(crate) may_need_trim: bool,
-    /// How often empty pages may still cause a call of [`trim`](Self::trim). During a pass, at most
-    /// [`SLAB_TRIMS_PER_PASS_MAX`](crate::limits::SLAB_TRIMS_PER_PASS_MAX); between passes,
-    /// unlimited.
+    /// How often empty pages may still cause a call of [`trim`](Self::trim). The budget is at most
+    /// [`SLAB_TRIMS_PER_PASS_MAX`](crate::limits::SLAB_TRIMS_PER_PASS_MAX) during a pass, and
+    /// unlimited between passes.
     pub(crate) trim_budget: u32,
     /// This type owns the payloads. The `Cell` makes it `!Sync`.
     payloads: PhantomData<(T, Cell<()>)>,
@@ -123,8 +123,8 @@ impl<T> OwnerSlab<T> {
         })
     }
 
-    /// Frees the node at `index`. Its timer, which had this `generation`, must have ended, and the
-    /// node must have no queued message.
+    /// Frees the node at `index`. The node's timer, which had this `generation`, must have ended,
+    /// and the node must have no queued message.
     #[inline]
     pub(crate) fn free(&mut self, index: u32, generation: u64) {
         debug_assert!(self.entry(index).state().is_free());
@@ -258,7 +258,7 @@ impl<T> OwnerSlab<T> {
         self.pages.has(page_number_of(index))
     }
 
-    /// Adopts the page of a message's node if necessary.
+    /// Adopts the page of a message's node, unless the owner has already adopted it.
     #[inline]
     pub(crate) fn adopt_page_of_message(&mut self, index: u32) {
         let is_adopted = self.try_adopt_page(page_number_of(index));
@@ -275,7 +275,7 @@ impl<T> OwnerSlab<T> {
     }
 
     /// Allocates pages for `timer_count` timers, unless the page numbers run out. Until a call of
-    /// [`shrink`](Self::shrink), the owner keeps enough empty pages for these timers.
+    /// [`shrink`](Self::shrink), the owner keeps enough empty pages for `timer_count` timers.
     pub(crate) fn reserve(&mut self, timer_count: usize) {
         let timer_count = timer_count.min(RESERVE_MAX as usize);
         let spare = &mut self.place_allocator.spare_pages_to_keep;
@@ -327,8 +327,9 @@ impl<T> OwnerSlab<T> {
             };
             self.retire_page(page_number);
         }
-        // This second call publishes the deferred work of the retirements above (`reclaim`). Only
-        // this thread can publish it, and the shard may move to another thread.
+        // This second call hands the deferred work of the retirements above to all threads
+        // (`reclaim`). Only this thread can hand over its deferred work, and the shard may move to
+        // another thread.
         self.retired_pages.get_mut().free_some_reclaimable();
         let has_surplus_pages =
             self.place_allocator.has_surplus_pages() || self.slab.has_surplus_remote_pages();
@@ -443,13 +444,14 @@ impl<T> OwnerSlab<T> {
     #[inline]
     pub(crate) fn payload_mut(&mut self, index: u32, generation: u64) -> Option<&mut T> {
         // SAFETY: `is_pending_owner_added` has returned true, so the payload is present and no
-        // other thread uses it. The borrow of `self` is exclusive.
+        // other thread uses it. `self` is borrowed mutably, so this is the only reference to the
+        // payload.
         self.is_pending_owner_added(index, generation)
             .then(|| unsafe { self.entry(index).typed_node().payload().as_mut() })
     }
 
     /// Returns the payload of a periodic timer that the owner has added, and has rearmed after a
-    /// claim. Another thread may have cancelled the timer since.
+    /// claim. Another thread may have cancelled the timer after the rearming.
     pub(crate) fn rearmed_payload_mut(&mut self, index: u32) -> &mut T {
         debug_assert!(!self.entry(index).state().is_free());
         // SAFETY: this is the owner, and other threads never take the payload of a timer that the
@@ -457,8 +459,8 @@ impl<T> OwnerSlab<T> {
         unsafe { self.entry(index).typed_node().payload().as_mut() }
     }
 
-    /// Returns true if the timer is pending and the owner has added it. The payload of such a timer
-    /// stays with the owner, even if another thread cancels the timer.
+    /// Returns true if the timer is pending and the owner has added it. The payload of an
+    /// owner-added timer stays with the owner, even if another thread cancels the timer.
     #[inline]
     fn is_pending_owner_added(&self, index: u32, generation: u64) -> bool {
         self.has_page_of(index)
@@ -487,8 +489,8 @@ impl OwnerSlab<Callback> {
     /// Returns true if the callback in a cancelled timer's node needs a drop.
     #[inline]
     pub(crate) fn needs_drop(node: OwnerNodeRef<'_, Callback>) -> bool {
-        // SAFETY: the owner has cancelled the timer, or has found that the canceller did not take
-        // the payload. So the payload is in the node.
+        // SAFETY: the payload is in the node, because the owner has cancelled the timer, or has
+        // found that the canceller did not take the payload.
         unsafe { node.typed_node().payload().as_ref() }.needs_drop()
     }
 

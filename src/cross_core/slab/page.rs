@@ -21,8 +21,8 @@ use crate::{
 /// The part of a node that does not depend on the payload type.
 ///
 /// A node's [`Exclusive`] values are here, in `Node`, and in the arrays of the page. Only one
-/// thread at a time uses these values: the owner, or the adder that has taken the node. Exception:
-/// through the state word, a third thread, such as a canceller, can get the payload.
+/// thread at a time uses an `Exclusive` value: the owner, or the adder that has taken the node. But
+/// a third thread, such as a canceller, can get the payload through the state word.
 #[repr(C)]
 pub(crate) struct NodeHeader {
     pub(crate) state: StateWord,
@@ -46,8 +46,8 @@ pub(super) struct Node<T> {
 pub(crate) struct SharedDeadline(AtomicU64);
 
 impl SharedDeadline {
-    /// Stores the deadline. Only one thread at a time may store it, and must then change the state
-    /// word.
+    /// Stores the deadline. Only one thread at a time may store the deadline, and must then change
+    /// the state word.
     #[inline]
     pub(crate) fn store_nanos(&self, nanos: u64) {
         // Relaxed: a later change of the state word publishes the deadline (S3 in `state`).
@@ -109,8 +109,8 @@ pub(super) struct PageLayout {
 pub(super) struct PagePtr(pub(super) NonNull<PageHeader>);
 
 // SAFETY: through the functions below, other threads use only a page's atomics: in its header, its
-// nodes' headers, and its arrays of shared deadlines. Everything else is used by the owner, or by
-// the thread to which the state word or the free list has given a node (`slab`).
+// nodes' headers, and its arrays of shared deadlines. Only the owner uses a page's other parts,
+// except nodes that the state word or the free list has given to another thread (`slab`).
 unsafe impl Send for PagePtr {}
 
 impl PageLayout {
@@ -234,7 +234,7 @@ impl PagePtr {
 
     /// # Safety
     ///
-    /// The page is alive for `'p`, and has this layout.
+    /// The page is alive for `'p`, and has the layout `layout`.
     #[inline]
     pub(super) unsafe fn node<'p>(
         self,
@@ -289,9 +289,9 @@ impl<T> Node<T> {
 /// The head has a tag, which each pop and `try_take_entire_page` increment. So a pop that stalls
 /// before its CAS of the head does not install a stale link (ABA).
 ///
-/// A link is relative: zero means the next place in the page. So the nodes of a new, zeroed page
-/// are already linked. The link of the last free node has no meaning, because the head counts the
-/// free nodes.
+/// A link is relative: zero means the next place in the page. So the nodes of a new page, which is
+/// zeroed, are already linked. The link of the last free node has no meaning, because the head
+/// counts the free nodes.
 ///
 /// ```text
 ///  63                      32 31             16 15              0
@@ -301,8 +301,8 @@ impl<T> Node<T> {
 /// ```
 ///
 /// G1: a push releases the nodes' links and all writes of the nodes' previous users. A pop acquires
-/// these links and writes; S2 in `state` relies on this. Each CAS of the head continues the release
-/// sequences of earlier pushes, so a pop acquires those pushes too.
+/// these links and writes, on which S2 in `state` relies. Each CAS of the head continues the
+/// release sequences of earlier pushes, so a pop acquires those pushes too.
 #[derive(Debug, Default)]
 pub(super) struct FreeList(AtomicU64);
 
@@ -315,9 +315,9 @@ impl FreeList {
         self.0.store((PAGE_LEN as u64 - 1) << 16 | 2, Ordering::Release);
     }
 
-    /// Takes the first free node. Returns its place, and the number of nodes that are still free.
-    /// `link` returns the mailbox link of the node at a place, and of any node for a place outside
-    /// the page. Prefetches the next free node, which the owner has usually written.
+    /// Takes the first free node. Returns the node's place, and the number of remaining free nodes.
+    /// `link` returns the mailbox link of the node at a place, or of an arbitrary node if the place
+    /// is outside the page. Prefetches the next free node, which the owner has usually written.
     pub(super) fn pop<'n>(
         &self,
         link: impl Fn(usize) -> &'n MailboxLink,

@@ -21,9 +21,10 @@ static ORPHANED_PAGES: SegQueue<PagePtr> = SegQueue::new();
 pub(super) struct RetiredPages(pub(super) VecDeque<PagePtr>);
 
 /// Marks a page as reclaimable. Deferred work (`reclaim`) calls this function after all threads
-/// that could read the page have unpinned. A canceller may run it, so it frees nothing.
+/// that could read the page have unpinned. Because a canceller may run this function, it frees no
+/// memory.
 pub(super) fn mark_reclaimable(page: NonNull<PageHeader>) {
-    // SAFETY: a retracted page is freed only after it is marked.
+    // SAFETY: a retracted page is freed only after it is marked as reclaimable.
     let header = unsafe { PagePtr(page).header() };
     header.read_check.forbid_reads();
     // Release: the unpinned threads' reads happen before the owner frees the page; pairs with
@@ -41,7 +42,7 @@ impl RetiredPages {
         }
     }
 
-    /// Tries to advance the epoch by several steps. Then frees the oldest pages, up to the first
+    /// Tries to advance the epoch by several steps, and frees the oldest pages, up to the first
     /// that is not reclaimable.
     pub(super) fn free_all_reclaimable(&mut self) {
         for _ in 0..EPOCH_ADVANCE_TRIES {
@@ -66,7 +67,7 @@ impl Drop for RetiredPages {
 /// Frees the reclaimable pages in `ORPHANED_PAGES`.
 pub(crate) fn free_orphaned_pages() {
     for _ in 0..ORPHANED_PAGES.len() {
-        // Another thread may pop pages at the same time.
+        // Another thread may pop pages at the same time, so the queue may be empty.
         let Some(page) = ORPHANED_PAGES.pop() else { break };
         if is_reclaimable(page) {
             free(page);

@@ -171,7 +171,7 @@ fn a_page_is_not_freed_while_a_thread_is_pinned() {
     trim_until(&mut own, |own| own.retired_page_count() == 0 && own.page_count() == 2);
 }
 
-/// Adds a timer as a remote thread. Then adopts the node's page as the owner.
+/// Adds a timer as a remote thread, and adopts the node's page as the owner.
 fn add_as_remote(slab: &Slab, own: &mut OwnerSlab<Callback>) -> (u32, u64) {
     let node = slab.take_remote_node(pin()).expect("there is a node");
     let index = node.index;

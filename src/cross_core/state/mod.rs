@@ -98,16 +98,16 @@
 //!    is in the mailbox at most once. The owner clears *queued* when it consumes the message.
 //!    Before clearing *queued*, the owner reads the link, because the next pusher overwrites the
 //!    link. A node whose message is queued is not reused, even if its timer has ended.
-//! 2. *Duplicate or unlinked entries.* A timer has one wheel entry, which is in at most one slot. A
-//!    reset leaves the entry in its slot or relinks it. The entry of a pending or cancelled timer
-//!    is in no slot in four cases:
+//! 2. *Duplicate or unlinked entries.* A timer has one wheel entry, which is in one slot or, in the
+//!    cases below, in none. A reset leaves the entry in its slot or relinks it. The entry of a
+//!    pending or cancelled timer is in no slot in four cases:
 //!
 //!    - The owner has not admitted the timer.
 //!    - The owner has admitted the timer during another thread's reset.
 //!    - The owner has cancelled the timer.
 //!    - The owner has unlinked the due entry, but failed to claim the timer.
 //!
-//!    In each case, the timer is `Resetting`, `Cancelling` or `Cancelled`, or has a *new deadline*.
+//!    A timer in these cases is `Resetting`, `Cancelling` or `Cancelled`, or has a *new deadline*.
 //!    Before unlinking or relinking an entry in one of these four states, the owner checks whether
 //!    the entry is in a slot.
 //! 3. *Reset from another core.* From the CAS to `Resetting` until the CAS that ends the reset,
@@ -119,42 +119,44 @@
 //!    requested deadline.
 //! 4. *The end of the shard.* When the shard ends, a cancelling or resetting thread may have made
 //!    its CAS, but not pushed the node yet. The owner first closes the mailbox, and then calls
-//!    `end_at_close` for all words, which ends every timer that is not running. Only pending timers
-//!    are handed back, not `Cancelled` and `Cancelling` ones whose nodes were not pushed. A push
-//!    after the closing fails, and the cancelling or resetting thread ignores the failure. The
-//!    words are freed after all threads that might read them have unpinned (`reclaim`).
+//!    `end_at_close` for all words, which ends every timer that is not running. The owner hands
+//!    back only pending timers, and no `Cancelled` or `Cancelling` timer, even if its node was
+//!    never pushed. A push after the closing fails, and the cancelling or resetting thread ignores
+//!    the failure. The words are freed after all threads that might read them have unpinned
+//!    (`reclaim`).
 //!
 //! # The order of resets
 //!
 //! A remote reset takes effect between its two CASes: to `Resetting`, and out of it. A cancel
-//! between the CASes is ordered after the reset. A reset that finds the timer `Resetting` writes
+//! between these CASes is ordered after the reset. A reset that finds the timer `Resetting` writes
 //! nothing and returns true: it is ordered directly before the reset in progress, whose deadline
 //! takes effect. The owner's reset of an admitted timer clears *new deadline*, so it overrides an
-//! earlier remote reset. A remote reset in progress is ordered after the owner's reset. A resetting
-//! thread that stalls delays no other timer.
+//! earlier remote reset. A remote reset in progress is ordered after the owner's reset, so the
+//! remote deadline takes effect. A resetting thread that stalls delays no other timer.
 //!
 //! If the shard ends between a reset's two CASes, the reset returns false, although resets that
-//! found the timer `Resetting` may have returned true. The owner hands the timer back with its old
-//! deadline. But if *new deadline* is set, the owner hands the timer back with the requested
-//! deadline, which the failed reset may have overwritten.
+//! found the timer `Resetting` may have returned true. After such a failed reset, the owner hands
+//! the timer back with its old deadline. But if *new deadline* is set, it hands the timer back with
+//! the requested deadline, which the failed reset may have overwritten.
 //!
 //! # A reset without a message
 //!
 //! Most resets only postpone a timer, and the owner need not learn of a postponement until the old
 //! deadline. When the owner applies a remote reset of a one-shot timer, it links the timer at the
-//! requested deadline. If the timer is then in the first level, the owner stores the deadline in
-//! the node as the *linked deadline*, and sets *postponable*. A later remote reset that finds
-//! *postponable* sends no message, unless the new deadline is before the linked deadline. The
+//! requested deadline. If the owner links the timer in the first level, it stores the deadline in
+//! the node as the *linked deadline*, and sets *postponable*. While *postponable* is set, a remote
+//! reset sends a message only if its deadline is before the linked deadline. Without a message, the
 //! resetting thread only writes the requested deadline and sets *new deadline*. At the linked
 //! deadline, the owner's `claim` finds *new deadline* set, and the owner applies the requested
 //! deadline. Each slot of the first level counts its postponable timers, and the timers that the
-//! owner has postponed but left in the slot. If this count is at its limit, the owner does not set
-//! *postponable*. So the work at one tick is bounded (P7 in `ARCHITECTURE.md`).
+//! owner has postponed but left in the slot. If a slot's count is at its limit, the owner sets
+//! *postponable* for no further timer of the slot. This limit bounds the work at one tick (P7 in
+//! `ARCHITECTURE.md`).
 //!
-//! The owner clears *postponable* when it claims, resets or cancels the timer. Then the
-//! `end_reset_without_message` of a reset in progress fails, and the resetting thread sends a
-//! message. If `claim` found the timer `Resetting`, the owner has unlinked the timer, and links it
-//! again when it consumes the resetting thread's message.
+//! The owner clears *postponable* when it claims, resets or cancels the timer. Without
+//! *postponable*, the `end_reset_without_message` of a reset in progress fails, and the resetting
+//! thread sends a message. If `claim` found the timer `Resetting`, the owner has unlinked the
+//! timer, and links it again when it consumes the resetting thread's message.
 //!
 //! # Orderings, in pairs
 //!
@@ -187,14 +189,14 @@
 //! After the arming, the payload belongs to the owner. After a successful `undo_arm_remote`, the
 //! adder takes the payload back. Free nodes have no payload.
 //!
-//! The payload of a remote timer is `Send`. A remote canceller usually drops this payload, because
-//! the owner may sleep for a long time. The canceller makes the timer `Cancelling` with *payload
-//! taken*, moves the payload to its own stack, and then makes the timer `Cancelled`. If a remote
-//! thread is resetting the timer during the cancel, the resetting thread drops the payload. The CAS
-//! that sets *payload taken* acquires the adder's writes and the effects of a periodic timer's runs
-//! (S2). The CAS to `Cancelled` releases the node to the owner's `consume_message` (S1). If the
-//! shard ends before the CAS to `Cancelled`, `end_at_close` leaves the payload to the thread that
-//! has taken it.
+//! The payload of a remote timer is `Send`. A remote canceller usually drops a remote timer's
+//! payload, because the owner may sleep for a long time. The canceller makes the timer `Cancelling`
+//! with *payload taken*, moves the payload to its own stack, and then makes the timer `Cancelled`.
+//! If a remote thread is resetting the timer during a remote cancel, the resetting thread drops the
+//! payload. The CAS that sets *payload taken* acquires the adder's writes and the effects of a
+//! periodic timer's runs (S2). The CAS to `Cancelled` releases the node to the owner's
+//! `consume_message` (S1). If the shard ends before the CAS to `Cancelled`, `end_at_close` leaves
+//! the payload to the thread that has taken it.
 //!
 //! # Models
 //!
@@ -210,6 +212,7 @@ const GENERATION_SHIFT: u32 = 9;
 const PHASE_MASK: u64 = 7;
 const PERIODIC: u64 = 1 << 3;
 const QUEUED: u64 = 1 << 4;
+/// Set by a remote add or reset, until the owner applies or discards the requested deadline.
 const NEW_DEADLINE: u64 = 1 << 5;
 const PAYLOAD_TAKEN: u64 = 1 << 6;
 const CANCELLED_BY_OWNER: u64 = 1 << 7;
@@ -268,7 +271,7 @@ impl Phase {
 /// The kind of a timer that the owner arms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimerKind {
-    /// A one-shot timer for which only the owner has a handle. Ending the timer needs no CAS.
+    /// A one-shot timer for which only the owner has a handle, so ending it needs no CAS.
     Private,
     /// A one-shot timer for which any thread may have a handle.
     Shared,
@@ -418,7 +421,6 @@ pub(crate) enum ResetBy {
     OtherThread,
 }
 
-/// The result of an attempt to begin a reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum BeginResetOutcome {
@@ -427,7 +429,7 @@ pub(crate) enum BeginResetOutcome {
     /// [`end_reset_without_message`](StateWord::end_reset_without_message).
     Begun { postponable: bool },
     /// Another thread is resetting the timer. The caller's reset is complete: it is ordered
-    /// directly before that thread's reset.
+    /// directly before the reset in progress.
     Superseded,
     /// The timer has ended or is running.
     Refused,
@@ -500,8 +502,8 @@ impl StateWord {
             }
         } else if Phase::of(word) == Phase::Private {
             let running = Phase::Running.set_in(word);
-            // Release (S2): publishes the effects of this node's earlier callbacks. No other thread
-            // writes the word of a private timer.
+            // Release (S2): publishes the effects of this node's earlier callbacks. A plain store
+            // suffices: no other thread writes the word of a private timer.
             self.0.store(running, Ordering::Release);
             return ClaimOutcome::Fires(ClaimedRun(running));
         }
@@ -519,7 +521,7 @@ impl StateWord {
                     ClaimOutcome::NewDeadline { periodic: word & PERIODIC != 0 },
                 ),
                 Phase::Armed => (running, ClaimOutcome::Fires(ClaimedRun(running))),
-                // Without the flag, the resetting thread sends a message.
+                // Clearing *postponable* makes the resetting thread send a message.
                 Phase::Resetting if word & POSTPONABLE != 0 => {
                     (word & !POSTPONABLE, ClaimOutcome::AwaitsMessage)
                 }
@@ -533,8 +535,8 @@ impl StateWord {
     }
 
     /// Cancels a timer on the owner's thread. If the result is `Ok`, the caller must take, drop or
-    /// forget the payload before the node is freed. The error is [`Cancel::Running`] or
-    /// [`Cancel::Ended`].
+    /// forget the payload before the node is freed. If no pending timer was cancelled, the error is
+    /// [`Cancel::Running`] or [`Cancel::Ended`].
     #[inline]
     pub(crate) fn cancel_by_owner(&self, generation: u64) -> Result<FreeWhen, Cancel> {
         let idle = generation << GENERATION_SHIFT;
@@ -559,8 +561,8 @@ impl StateWord {
         let idle = generation << GENERATION_SHIFT;
         let is_pending = self.load_relaxed() == Phase::Private.set_in(idle);
         if is_pending {
-            // Release (S2): publishes the effects of this node's earlier callbacks. No other thread
-            // writes the word of a private timer.
+            // Release (S2): publishes the effects of this node's earlier callbacks. A plain store
+            // suffices: no other thread writes the word of a private timer.
             self.0.store(idle, Ordering::Release);
         }
         is_pending
@@ -601,7 +603,7 @@ impl StateWord {
         let running = Phase::Running.set_in(self.load_relaxed());
         debug_assert!(running & PERIODIC != 0);
         // Release (S2): a later cancel or query sees the effects of the run. On failure, Acquire
-        // (S1): the canceller's writes happen before the drop of the payload.
+        // (S1): the canceller's writes happen before the owner drops the payload.
         self.cas(running, Phase::Armed.set_in(running), Ordering::Release, Ordering::Acquire)
             .map_err(|stopping| stopping & CANCELLED_BY_OWNER == 0)
     }
@@ -609,8 +611,8 @@ impl StateWord {
     /// Ends the timer after its last run.
     #[inline]
     pub(crate) fn finish(&self, run: ClaimedRun) -> FreeWhen {
-        // No other thread changes the word of a running one-shot timer. A periodic timer may have
-        // become `Stopping`.
+        // Other threads do not change the word of a running one-shot timer, but may have made a
+        // periodic timer `Stopping`.
         let word = if run.is_periodic() { self.load_relaxed() } else { run.0 };
         debug_assert!(run.is_periodic() || word == self.load_relaxed(), "a one-shot run changed");
         // Release (S2): a thread that gets `Ended` sees the callback's effects. A plain store
@@ -642,8 +644,8 @@ impl StateWord {
         if word & PHASE_MASK != Phase::Cancelled as u64 {
             return self.consume_message_slow();
         }
-        // Release (S2): publishes the effects of this node's earlier callbacks. Only the owner
-        // changes a `Cancelled` word.
+        // Release (S2): publishes the effects of this node's earlier callbacks. A plain store
+        // suffices: only the owner changes a `Cancelled` word.
         self.0.store(Phase::make_idle(word) & !QUEUED, Ordering::Release);
         if word & CANCELLED_BY_OWNER == 0 {
             ConsumedMessage::Cancelled { has_payload: word & PAYLOAD_TAKEN == 0 }
@@ -668,8 +670,8 @@ impl StateWord {
                     word & !QUEUED,
                     ConsumedMessage::ResetInProgress { periodic: word & PERIODIC != 0 },
                 ),
-                // In `Cancelling`, another thread will push the node again. Other phases need no
-                // action.
+                // A `Cancelling` timer needs no action yet: another thread will push its node
+                // again. Other phases need none.
                 _ => (word & !QUEUED, ConsumedMessage::Nothing),
             };
             // AcqRel: the CAS acquires the requested deadline (S3), and releases the owner's use of
@@ -688,7 +690,8 @@ impl StateWord {
             let outcome = match Phase::of(word) {
                 // A running timer ends when its run ends.
                 Phase::Idle | Phase::Running | Phase::Stopping => return CloseOutcome::NoPayload,
-                // A reset in progress fails, but may have overwritten the requested deadline.
+                // At the shard's end, a remote reset in progress fails, but may have overwritten
+                // the requested deadline.
                 Phase::Private | Phase::Armed | Phase::Resetting => {
                     CloseOutcome::HandedBack { has_new_deadline: word & NEW_DEADLINE != 0 }
                 }
@@ -699,8 +702,8 @@ impl StateWord {
                     CloseOutcome::Cancelled { has_payload: word & PAYLOAD_TAKEN == 0 }
                 }
             };
-            // Acquire: sees the writes of a canceller that could not push (S1), and the requested
-            // deadline (S3). Relaxed: a failed CAS is retried.
+            // Acquire: sees the writes of a canceller whose message never reached the owner (S1),
+            // and the requested deadline (S3). Relaxed: a failed CAS is retried.
             if self.cas(word, Phase::make_idle(word), Ordering::Acquire, Ordering::Relaxed).is_ok()
             {
                 return outcome;
@@ -708,7 +711,7 @@ impl StateWord {
         }
     }
 
-    /// Returns true only if the timer is pending, one-shot and linked in the wheel. If so, the
+    /// Returns true only if the timer is pending, one-shot and linked in the wheel, so that the
     /// owner's reset needs no [`prepare_owner_reset`](Self::prepare_owner_reset).
     #[inline]
     pub(crate) fn is_linked_one_shot(&self, generation: u64) -> bool {
@@ -719,15 +722,15 @@ impl StateWord {
 
     /// Prepares the owner's reset: discards the deadline of an earlier remote reset, and makes a
     /// remote reset in progress send a message. Returns whether the timer is periodic, or `None` if
-    /// the timer has ended or is running. Before relinking the timer, the caller must check whether
-    /// it is in a slot.
+    /// the timer has ended or is running. The timer may be in no slot, which the caller must check
+    /// before relinking it.
     pub(crate) fn prepare_owner_reset(&self, generation: u64) -> Option<bool> {
         loop {
             let word = self.load_relaxed();
             let to = match Phase::of(word) {
                 _ if word >> GENERATION_SHIFT != generation => return None,
                 // A remote reset in progress is ordered after this reset, and may have an earlier
-                // deadline. So the remote thread must send a message.
+                // deadline. Clearing *postponable* makes the remote thread send a message.
                 Phase::Armed | Phase::Private | Phase::Resetting => {
                     word & !(NEW_DEADLINE | POSTPONABLE)
                 }
@@ -748,7 +751,8 @@ impl StateWord {
     pub(crate) fn allow_remote_postponing(&self) {
         let word = self.load_relaxed();
         if Phase::is_armed_without_flags(word) {
-            // Release (S3): publishes the linked deadline. Relaxed: a failed CAS is not retried.
+            // Release (S3): publishes the linked deadline. Relaxed: a failed CAS only leaves
+            // *postponable* unset.
             let _ = self.cas(word, word | POSTPONABLE, Ordering::Release, Ordering::Relaxed);
         }
     }
@@ -772,7 +776,7 @@ impl StateWord {
     }
 
     /// Returns the generation of the node's timer, if the timer is pending and was added by the
-    /// owner. The payload of such a timer is in the node until the owner takes it.
+    /// owner. The payload of an owner-added timer is in the node until the owner takes it.
     pub(crate) fn pending_owner_added_generation(&self) -> Option<u64> {
         let word = self.load_relaxed();
         let is_pending =
@@ -901,8 +905,8 @@ impl StateWord {
     /// requested deadline until the caller ends the reset.
     #[inline]
     pub(crate) fn begin_reset(&self, generation: u64) -> BeginResetOutcome {
-        // `likely`: the timer was reset without a message, and the owner has not applied the new
-        // deadline.
+        // `likely` is the word of a timer that was reset without a message, before the owner
+        // applies the new deadline.
         let phaseless = generation << GENERATION_SHIFT | NEW_DEADLINE;
         let [likely, to] =
             [Phase::Armed, Phase::Resetting].map(|phase| phase.set_in(phaseless) | POSTPONABLE);
@@ -923,7 +927,8 @@ impl StateWord {
                 _ => return BeginResetOutcome::Refused,
             }
             // Both `Acquire`: an earlier reset's write of the deadline happens before this reset's
-            // write (S3). If the reset is refused, the caller sees the callback's effects (S2).
+            // write (S3). After a refused reset, the caller sees the effects of the timer's
+            // callback (S2).
             let postponable = word & POSTPONABLE;
             let to = Phase::Resetting.set_in(word) | postponable;
             match self.cas(word, to, Ordering::Acquire, Ordering::Acquire) {
@@ -1002,8 +1007,8 @@ impl StateWord {
     pub(crate) fn status(&self, generation: u64) -> TimerStatus {
         // Acquire (S2): after `Ended`, the caller sees the callback's effects.
         // Acquire (S3): orders the adder's write of the period before this thread's write in
-        // `Engine::set_period`. A handle from `TimerHandle::from_bits` does not synchronize with
-        // the adder otherwise.
+        // `Engine::set_period`. A handle from `TimerHandle::from_bits` synchronizes with the adder
+        // only by this Acquire.
         let word = self.0.load(Ordering::Acquire);
         match Phase::of(word) {
             _ if word >> GENERATION_SHIFT != generation => TimerStatus::Ended,
