@@ -186,7 +186,7 @@ impl TimerHandle {
     ///   at most [`Config::drop_cancelled_within`](crate::Config::drop_cancelled_within) before the
     ///   drop.
     /// * [`Cancel::Running`]: the callback is running. A callback that cancels its own timer also
-    ///   gets `Running`. The run in progress is a periodic timer's last.
+    ///   gets `Running`. For a periodic timer, the run in progress is the last.
     /// * [`Cancel::Ended`]: the timer had fired or been cancelled, or its wheel had ended. If the
     ///   timer fired, this thread sees everything that the callback did.
     ///

@@ -237,7 +237,7 @@ impl Hooks {
     }
 
     /// Calls `hook`, unless this thread is inside `NESTED_WAKE_HOOKS_MAX` hooks, or inside a hook
-    /// of this shard for the same sleep. This limit lets a hook send requests to its own shard.
+    /// of this shard for the same sleep. These checks let a hook send requests to its own shard.
     /// Returns false if `hook` was not called or panicked.
     fn call_unless_recursive(&self, sleep: SleepId, hook: impl FnOnce()) -> bool {
         let this = Some((ptr::from_ref(self).addr(), sleep));

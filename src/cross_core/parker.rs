@@ -14,9 +14,8 @@
 //!
 //! If the owner's fence F1 precedes the requesting thread's fence F2 in the total order of fences,
 //! the requesting thread sees the announcement. If F2 precedes F1, the owner sees the request and
-//! does not sleep. A requesting thread may read an old announcement, although the owner has
-//! announced a new sleep. In this case, F2 precedes the F1 of the new sleep, so the owner sees the
-//! request before it sleeps.
+//! does not sleep. A requesting thread that reads an outdated announcement has executed F2 before
+//! the F1 of the next sleep. So the owner sees the request before this next sleep.
 //!
 //! No wake-up is lost if two threads reset the same timer. Suppose that thread A is about to push a
 //! node when thread B writes a new deadline to this node: only A pushes it. After the push and the
@@ -38,8 +37,8 @@
 //! `unpark` or an eventfd write.
 //!
 //! If there is a wake hook, the owner's first call of `PreparedSleep::park` sets the flag
-//! `OWNER_HAS_PARKED`, and returns at once. The first call must not block: the current announcement
-//! lacks the flag, so a wake-up would call only the hook, without an unpark. In later
+//! `OWNER_HAS_PARKED`, and returns at once. The first `park` must not block: the current
+//! announcement lacks the flag, so a wake-up would call only the hook, without an unpark. In later
 //! announcements, `OWNER_HAS_PARKED` tells a waking thread to unpark the owner too.
 //!
 //! # Models

@@ -130,8 +130,8 @@ impl Backlog {
     /// messages into FIFO order, up to a limit per pass. `replace_link` sets the link of a message
     /// and returns the previous link.
     ///
-    /// Returns true if this phase now has a message to consume. If the urgent phase has no such
-    /// message, ends this phase: the remaining urgent messages wait for the next pass.
+    /// Returns true if this phase now has a message to consume. If the urgent phase has no message
+    /// to consume, ends this phase: the remaining urgent messages wait for the next pass.
     pub(crate) fn refill_or_end_phase(
         &mut self,
         mailbox: &Mailbox,

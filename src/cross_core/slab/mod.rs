@@ -343,7 +343,7 @@ impl Slab {
     /// or `None` if no cell is vacant.
     fn publish_new_page<T>(&self) -> Option<(PagePtr, usize)> {
         let page = page::Page::<T>::allocate_page();
-        // The hint may be too high, so the search continues at cell 1. Cell 0 is for the owner's
+        // The hint may be too high, so the search wraps around to cell 1. Cell 0 is for the owner's
         // first page.
         let hint = self.hints.vacant_page_number_hint.get() as usize;
         let mut numbers = (hint..PAGES_MAX).chain(1..hint);

@@ -301,7 +301,7 @@ impl<T> Node<T> {
 /// ```
 ///
 /// G1: a push releases the nodes' links and all writes of the nodes' previous users. A pop acquires
-/// these links and writes, on which S2 in `state` relies. Each CAS of the head continues the
+/// the pushed links and writes, on which S2 in `state` relies. Each CAS of the head continues the
 /// release sequences of earlier pushes, so a pop acquires those pushes too.
 #[derive(Debug, Default)]
 pub(super) struct FreeList(AtomicU64);

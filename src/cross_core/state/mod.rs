@@ -107,9 +107,9 @@
 //!    - The owner has cancelled the timer.
 //!    - The owner has unlinked the due entry, but failed to claim the timer.
 //!
-//!    A timer in these cases is `Resetting`, `Cancelling` or `Cancelled`, or has a *new deadline*.
-//!    Before unlinking or relinking an entry in one of these four states, the owner checks whether
-//!    the entry is in a slot.
+//!    A timer whose entry is in no slot is `Resetting`, `Cancelling` or `Cancelled`, or has a *new
+//!    deadline*. Before unlinking or relinking an entry in one of these four states, the owner
+//!    checks whether the entry is in a slot.
 //! 3. *Reset from another core.* From the CAS to `Resetting` until the CAS that ends the reset,
 //!    only the resetting thread writes the requested deadline. The node is not reused during the
 //!    reset: a cancel only makes the timer `Cancelling`, and only the resetting thread then makes
@@ -128,16 +128,17 @@
 //! # The order of resets
 //!
 //! A remote reset takes effect between its two CASes: to `Resetting`, and out of it. A cancel
-//! between these CASes is ordered after the reset. A reset that finds the timer `Resetting` writes
-//! nothing and returns true: it is ordered directly before the reset in progress, whose deadline
-//! takes effect. The owner's reset of an admitted timer clears *new deadline*, so it overrides an
-//! earlier remote reset. A remote reset in progress is ordered after the owner's reset, so the
-//! remote deadline takes effect. A resetting thread that stalls delays no other timer.
+//! between a reset's CASes is ordered after the reset. A reset that finds the timer `Resetting`
+//! writes nothing and returns true: it is ordered directly before the reset in progress, whose
+//! deadline takes effect. The owner's reset of an admitted timer clears *new deadline*, so it
+//! overrides an earlier remote reset. A remote reset in progress is ordered after the owner's
+//! reset, so the remote deadline takes effect. A resetting thread that stalls delays no other
+//! timer.
 //!
 //! If the shard ends between a reset's two CASes, the reset returns false, although resets that
-//! found the timer `Resetting` may have returned true. After such a failed reset, the owner hands
-//! the timer back with its old deadline. But if *new deadline* is set, it hands the timer back with
-//! the requested deadline, which the failed reset may have overwritten.
+//! found the timer `Resetting` may have returned true. After a failed reset, the owner hands the
+//! timer back with its old deadline. But if *new deadline* is set, the owner hands the timer back
+//! with the requested deadline, which the failed reset may have overwritten.
 //!
 //! # A reset without a message
 //!
@@ -145,13 +146,13 @@
 //! deadline. When the owner applies a remote reset of a one-shot timer, it links the timer at the
 //! requested deadline. If the owner links the timer in the first level, it stores the deadline in
 //! the node as the *linked deadline*, and sets *postponable*. While *postponable* is set, a remote
-//! reset sends a message only if its deadline is before the linked deadline. Without a message, the
-//! resetting thread only writes the requested deadline and sets *new deadline*. At the linked
+//! reset sends a message only if its deadline is before the linked deadline. A resetting thread
+//! that sends no message only writes the requested deadline and sets *new deadline*. At the linked
 //! deadline, the owner's `claim` finds *new deadline* set, and the owner applies the requested
 //! deadline. Each slot of the first level counts its postponable timers, and the timers that the
 //! owner has postponed but left in the slot. If a slot's count is at its limit, the owner sets
-//! *postponable* for no further timer of the slot. This limit bounds the work at one tick (P7 in
-//! `ARCHITECTURE.md`).
+//! *postponable* for no further timer of the slot. The limit of the count bounds the work at one
+//! tick (P7 in `ARCHITECTURE.md`).
 //!
 //! The owner clears *postponable* when it claims, resets or cancels the timer. Without
 //! *postponable*, the `end_reset_without_message` of a reset in progress fails, and the resetting
