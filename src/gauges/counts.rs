@@ -60,8 +60,8 @@ counts! {
         /// periodic timer is live during its runs too.
         pub live: u64,
         /// One-shot timers that fired, and periodic timers that
-        /// [`Shard::next_expired`](crate::Shard::next_expired) ended. Other runs of periodic timers
-        /// count only in `runs`.
+        /// [`Shard::next_expired`](crate::Shard::next_expired) ended. A run after which a periodic
+        /// timer continues counts only in `runs`.
         pub fired: u64,
         /// Timers that were cancelled. A remote cancel is counted when the owner consumes its
         /// message. Includes periodic timers that were cancelled during a run, although

@@ -196,7 +196,7 @@ impl Histogram {
             seen += count;
             seen >= rank
         });
-        // The end of a range may exceed the longest duration.
+        // The end of a range may exceed the longest duration, but the result must not.
         cell.map_or(Duration::ZERO, |cell| self.range_end(cell).min(self.max()))
     }
 

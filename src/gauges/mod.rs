@@ -88,8 +88,8 @@ impl TurnState {
 }
 
 impl Gauges {
-    /// Creates the gauges of a new shard. In loom models, shards without a name publish nothing,
-    /// because each published counter adds interleavings.
+    /// In loom models, shards without a name publish nothing, because each published counter adds
+    /// interleavings.
     pub(crate) fn new(shard_has_name: bool) -> Self {
         Self {
             shard_has_name,
@@ -101,7 +101,8 @@ impl Gauges {
         }
     }
 
-    /// Returns true, except for a shard without a name in a loom model.
+    /// Returns true if the shard publishes its numbers. In a loom model, a shard without a name
+    /// publishes none.
     #[inline]
     fn is_publishing(&self) -> bool {
         !IS_LOOM || self.shard_has_name
@@ -196,15 +197,15 @@ impl Gauges {
     /// After a call has returned true, all calls return false until `set_overdue_grace` is called.
     pub(crate) fn claim_undriven_report(&self, overdue_nanos: u64) -> bool {
         // Both `Relaxed`: no other data depends on this word. If several threads swap, only one of
-        // them gets the grace period.
+        // them gets the old grace period, and reports.
         self.is_publishing()
             && overdue_nanos >= self.overdue_grace_nanos.load(Ordering::Relaxed)
             && self.overdue_grace_nanos.swap(u64::MAX, Ordering::Relaxed) != u64::MAX
     }
 
     /// Publishes the deadline of a remote request that no turn has handled. Readers assume that the
-    /// latest turn has handled all deadlines up to its beginning. So an earlier deadline is raised
-    /// to 1 ns after this beginning.
+    /// latest turn has handled all deadlines up to its beginning. So a deadline up to the latest
+    /// turn's beginning is raised to 1 ns after it.
     pub(crate) fn lower_remote_due_while_undriven(&self, due: u64) {
         if self.is_publishing() {
             // Relaxed: the caller is the owner, or has acquired the store in
@@ -330,8 +331,9 @@ mod tests {
         );
     }
 
-    /// `turn_state` must not combine a turn's number with the beginning of the previous turn.
-    /// Otherwise `metrics::Watchdog` would count the sleep between the two turns.
+    /// `turn_state` must not combine a turn's number with the beginning of the previous turn. With
+    /// such a combination, `metrics::Watchdog` would count the sleep between the two turns as part
+    /// of a turn.
     #[test]
     fn a_reader_of_a_turn_sees_when_it_began() {
         const TURN_NANOS: u64 = 1_000;

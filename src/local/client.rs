@@ -46,7 +46,7 @@ impl Clients {
     }
 
     /// Removes a client, frees its identifier, and truncates `by_id` after the last remaining
-    /// client. If none remains, frees all memory.
+    /// client. If no client remains, frees the memory of `by_id`.
     pub(super) fn remove(&mut self, ClientId(id): ClientId) {
         self.by_id[id as usize] = None;
         while self.by_id.pop_if(|client| client.is_none()).is_some() {}

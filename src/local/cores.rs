@@ -29,8 +29,8 @@ use crate::{
 ///
 /// # Examples
 ///
-/// Each thread sleeps in a `mio::Poll`. Its `mio::Waker` ends the sleep when another thread adds a
-/// timer that is due earlier:
+/// Each thread sleeps in a `mio::Poll`. The thread's `mio::Waker` ends the sleep when another
+/// thread adds a timer that is due before the end of the sleep:
 ///
 /// ```
 /// use corewheel::{Config, Cores, local_timer};
@@ -65,7 +65,7 @@ use crate::{
 /// ```
 #[must_use = "if this is dropped, the threads run on and no thread joins them"]
 pub struct Cores<R> {
-    /// A thread returns `None` only if the start failed. In that case, no `Cores` value exists.
+    /// A thread returns `None` only if the start failed, so that no `Cores` value exists.
     threads: Vec<JoinHandle<Option<R>>>,
     pinned_core_by_thread: Vec<Option<usize>>,
     shared: Arc<CoresShared>,
@@ -122,11 +122,11 @@ impl CoresShared {
 /// The number of messages that one stop request sends to a thread; the callback of each message
 /// sends the next.
 ///
-/// The request must be processed after the caller's earlier requests. A thread processes the
-/// requests of another thread in FIFO order. But a closure that a thread submits to itself is a due
-/// timer, which fires after the turn has processed messages. So if this thread then calls `stop`,
-/// the first message may run before the closure. The second message may run in the turn of the
-/// first, but the third always runs in a later turn.
+/// A stop request must be processed after the earlier requests of the thread that calls `stop`. A
+/// thread processes the requests of another thread in FIFO order. But a closure that the caller of
+/// `stop` has submitted to itself is a due timer, which fires after the turn has processed
+/// messages. So the first message may run before this closure. The second message may run in the
+/// turn of the first, but the third always runs in a later turn.
 const STOP_MESSAGE_COUNT: u32 = 3;
 
 /// A request to a thread to stop. The callback of each message moves the request into the next
@@ -370,7 +370,7 @@ impl Cores<()> {
     /// If there are more threads than cores, the assignment continues from the first core. To
     /// exclude a core, start the program under `taskset` or in a cpuset. Disable
     /// [pinning](CoresBuilder::pin) if several containers share cores and are limited only by CPU
-    /// quotas. Otherwise all these containers pin their threads to the same cores.
+    /// quotas: such containers would pin their threads to the same cores.
     ///
     /// # Examples
     ///
@@ -468,13 +468,13 @@ impl<R> Cores<R> {
     /// Asks all threads to end.
     ///
     /// This call wakes threads that are in an announced sleep. Without a backlog, each thread
-    /// processes the request within three turns. Then [`Core::is_stopping`] returns true, and the
-    /// thread decides when to end. A loop must check `is_stopping`; the main future of a runtime
-    /// awaits [`Core::stopped`].
+    /// processes the request within three turns. After that, its [`Core::is_stopping`] returns
+    /// true, and the thread decides when to end. A loop must check `is_stopping`; the main future
+    /// of a runtime awaits [`Core::stopped`].
     ///
     /// Adds, resets and closures ([`ShardRef::run`]) that the caller submitted earlier are
-    /// processed before the request. The exception is a closure that a thread has submitted to
-    /// itself, and that a turn's budget defers.
+    /// processed before the request. Only a closure that the caller has submitted to its own wheel
+    /// may be processed later, if a turn's budget defers it.
     ///
     /// If a thread's wheel has ended, or has no free node for the request, `is_stopping` returns
     /// true at once.
@@ -627,9 +627,9 @@ impl CoresBuilder {
     ///
     /// # Errors
     ///
-    /// Returns an error if a thread cannot be started, or its wheel cannot be created. In the
-    /// second case, [`io::Error::get_ref`] returns the [`ConfigError`]. After an error, no thread
-    /// has entered `run`, and all started threads have ended.
+    /// Returns an error if a thread cannot be started, or its wheel cannot be created. If a wheel
+    /// cannot be created, [`io::Error::get_ref`] returns the [`ConfigError`]. After an error, no
+    /// thread has entered `run`, and all started threads have ended.
     ///
     /// # Panics
     ///
@@ -676,7 +676,7 @@ impl CoresBuilder {
                 let installed = config_of_thread(index).install();
                 let _ = sender.send(installed.map(|()| (pinned_to, local_timer().shard_ref())));
                 let shared = start_signal.wait().clone()?;
-                // Otherwise `start_signal` would keep the memory of all wheels after `run` has
+                // Kept longer, `start_signal` would keep the memory of all wheels after `run` has
                 // dropped its `Core`.
                 drop(start_signal);
                 let thread_id = thread::current().id();
@@ -693,7 +693,7 @@ impl CoresBuilder {
         }
         let reports: Result<Vec<_>, _> = receivers.iter().map(mpsc::Receiver::recv).collect();
         let Ok(reports) = reports else {
-            // A thread that has sent no report has panicked.
+            // A thread that has sent no report has panicked, and its panic continues here.
             panic::resume_unwind(abort_and_get_panics(threads).swap_remove(0));
         };
         match reports.into_iter().collect::<Result<(Vec<_>, Vec<_>), ConfigError>>() {

@@ -199,8 +199,8 @@ impl LocalTimer {
     /// already due when the turn began. A period shorter than a tick, zero included, counts as a
     /// tick.
     ///
-    /// If the callback cancels its own timer, the callback is dropped after that run. A panic of
-    /// the callback is reported, and the timer continues.
+    /// If the callback cancels its own timer, the callback is dropped after the current run. A
+    /// panic of the callback is reported, and the timer continues.
     ///
     /// # Panics
     ///
@@ -366,8 +366,9 @@ impl LocalTimer {
     /// requests or timers remain, [`Turn::behind`] is true, and the next turn continues with them,
     /// in order. A budget of zero fires and consumes nothing.
     ///
-    /// Each message of a [purgatory](crate::purgatory) counts as a request. A turn that begins a
-    /// batch of up to 64 such messages handles the whole batch, even beyond the budget.
+    /// Each message of a [purgatory](crate::purgatory) counts as a request. Purgatories send
+    /// batches of up to 64 messages, and a turn that begins a batch handles the whole batch, even
+    /// beyond the budget.
     ///
     /// # Examples
     ///
@@ -460,8 +461,9 @@ impl LocalTimer {
 
     /// Announces that the thread is going to sleep, for at most [`PreparedSleep::timeout`]. Until
     /// the thread is woken or the [`PreparedSleep`] is dropped, urgent requests wake the thread by
-    /// the hook of [`Config::wake_hook`]. Without a hook, or if the thread has ever called
-    /// [`PreparedSleep::park`], urgent requests unpark the thread. The urgent requests are:
+    /// the hook of [`Config::wake_hook`]. Without a hook, urgent requests unpark the thread. If the
+    /// thread has ever called [`PreparedSleep::park`], such requests call the hook and also unpark
+    /// the thread. The urgent requests are:
     ///
     /// - A remote add or reset whose deadline is before the end of the sleep.
     /// - The first remote cancel whose callback this thread must drop, if the sleep is longer than
@@ -944,19 +946,19 @@ impl LocalTimer {
     }
 
     /// Ends this thread's wheel, and returns the timers that were pending, in no particular order.
-    /// Without a drain, the end of the thread drops their callbacks.
+    /// Without a drain, the end of the thread drops the callbacks of these timers.
     ///
     /// After the drain, the wheel fires nothing and refuses timers. If another thread cancels a
     /// timer during the drain, either the cancel succeeds or the drain returns the timer. The
     /// result includes queued closures of [`ShardRef::run`], an unprocessed request of
     /// [`Cores::stop`](crate::Cores::stop), and the timers of waiting futures. Running or dropping
-    /// a future's timer wakes the future's task. If the future is polled before its deadline, it
-    /// needs [another timer](crate::future#without-a-timer).
+    /// a future's timer wakes the future's task. A future that is polled after the drain and before
+    /// its deadline needs [another timer](crate::future#without-a-timer).
     ///
     /// The result also includes the timers of operations in a
-    /// [`Purgatory`](crate::purgatory::Purgatory). Running such a timer completes its operation as
-    /// [`Expired`](crate::purgatory::Completion::Expired), even before the timeout. If the timer is
-    /// dropped, the operation waits without a timeout, and can be
+    /// [`Purgatory`](crate::purgatory::Purgatory). Running the timer of an operation completes the
+    /// operation as [`Expired`](crate::purgatory::Completion::Expired), even before the timeout. If
+    /// an operation's timer is dropped, the operation waits without a timeout, and can be
     /// [drained](crate::purgatory::Purgatory::drain) too.
     ///
     /// Cost: proportional to the largest number of live timers so far.
@@ -986,7 +988,7 @@ impl LocalTimer {
     #[must_use = "dropping the timers drops their callbacks"]
     pub fn drain(self) -> Vec<DrainedTimer> {
         // A drain inside a turn would be unsound: it would replace the state `InTurn`, which
-        // `Drop for ThreadWheel` checks. So the assertion reads this state, not `ThisThreadWheel`.
+        // `Drop for ThreadWheel` checks. So the assertion reads that state, not `ThisThreadWheel`.
         assert!(
             !ThreadWheel::is_in_turn(),
             "a callback cannot drain its wheel: drain after the turn"

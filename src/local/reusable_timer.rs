@@ -15,16 +15,16 @@ use crate::{
     when::When,
 };
 
-/// A timer of this thread that keeps its callback. It can be armed again after it has fired or been
-/// cancelled.
+/// A timer of this thread that keeps its callback, and can be armed again after it has fired or
+/// been cancelled.
 ///
 /// Dropping the timer cancels it, and drops the callback. A callback must not own the value that
 /// contains its `ReusableTimer`, for example through an `Rc`: both would leak. Capture a
 /// [`Weak`](std::rc::Weak) instead.
 ///
 /// The callback gets a reference to the timer, and can arm the timer again through this reference.
-/// If the callback has dropped the `ReusableTimer`, this arming is cancelled when the callback
-/// returns.
+/// If the callback has dropped the program's `ReusableTimer`, an arming through the reference is
+/// cancelled when the callback returns.
 ///
 /// Use this type for a timer that starts and stops many times with one callback, such as a
 /// retransmission, a keep-alive or a batch flush. For a timer that fires once, use
@@ -143,7 +143,7 @@ impl ReusableTimer {
         Self { shared: Rc::new(shared), is_owner: true, not_send: PhantomData }
     }
 
-    /// Arms the timer, or resets it if it is pending. Returns true if it was pending.
+    /// Arms the timer and returns false, or if the timer is pending, resets it and returns true.
     ///
     /// `when` is a delay or an instant; see [`When`]. If the callback arms its own timer, the timer
     /// fires in a later turn.
@@ -170,13 +170,13 @@ impl ReusableTimer {
         }
     }
 
-    /// Arms the timer, or resets it if it is pending. Returns true if it was pending. Returns an
-    /// error where [`arm`](Self::arm) panics.
+    /// Arms the timer and returns false, or if the timer is pending, resets it and returns true.
+    /// Returns an error where [`arm`](Self::arm) panics.
     ///
     /// # Errors
     ///
     /// Returns an error in the same cases as [`LocalTimer::try_add`](crate::LocalTimer::try_add).
-    /// The timer is then not armed, but keeps its callback.
+    /// After an error, the timer is not armed, but keeps its callback.
     ///
     /// # Examples
     ///
@@ -202,8 +202,8 @@ impl ReusableTimer {
         let shared = Rc::clone(state);
         let fire = move || Self { shared, is_owner: false, not_send: PhantomData }.fire(arming);
         let added = local_timer().try_add_local(when, fire);
-        // The add may have run user code, such as a destructor or the wake hook. This user code may
-        // have armed this timer, or run a turn that fired it.
+        // The add may have run user code, such as a destructor or the wake hook. Such code may have
+        // armed this `ReusableTimer`, or run a turn that fired the added timer.
         let was_armed_inside = state.latest_handle.get() != previous;
         match added {
             Ok(timer) if !was_armed_inside || timer.is_pending() => {
@@ -213,7 +213,8 @@ impl ReusableTimer {
                 Ok(false)
             }
             Ok(_) => Ok(false), // the added timer has already fired
-            // The user code's arming may have reached the limit of live timers.
+            // The user code's arming may have taken the last room below the limit of live timers,
+            // so this call resets the timer of that arming.
             Err(_) if was_armed_inside && try_reset() => Ok(true),
             Err(refused) => Err(refused.reason()),
         }
@@ -385,7 +386,7 @@ impl Drop for ReusableTimer {
             self.shared.is_reusable_timer_dropped.set(true);
         }
         // `self` may be the temporary `ReusableTimer` that `fire` lends to the callback. The
-        // callback may have armed the timer through it after dropping the program's
+        // callback may have armed the timer through `self` after dropping the program's
         // `ReusableTimer`.
         if self.shared.is_reusable_timer_dropped.get() {
             self.cancel();

@@ -59,9 +59,9 @@ pub struct ShardRef {
 impl ShardRef {
     /// Runs `callback` once on the thread that owns the wheel. `when` is a delay, or an instant of
     /// the wheel's clock; see [`When`]. The callback runs in the owner's first turn that begins at
-    /// or after the deadline, rounded up to a tick. If the add arrives during this turn, or if the
-    /// turn is [behind](crate::Turn::behind), the callback may run in a later turn. The handle can
-    /// cancel and reset the timer at once.
+    /// or after the deadline, rounded up to a tick. The callback may run in a later turn if the add
+    /// arrives during a turn, or before a turn that is [behind](crate::Turn::behind). The handle
+    /// can cancel and reset the timer at once.
     ///
     /// On the owner's thread, this call is equivalent to [`LocalTimer::add`]. A wheel of
     /// [`Timers::per_worker`](crate::future::Timers::per_worker) belongs to no thread: see
@@ -102,8 +102,8 @@ impl ShardRef {
     /// # Errors
     ///
     /// Returns an error if the wheel has ended, or has reached its limit of live timers
-    /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1). A concurrent refused add may
-    /// briefly count towards the limit. The error contains the callback.
+    /// ([`Config::limit`](crate::Config::limit), at most 2^25 - 1). While another thread's add is
+    /// being refused, it may briefly count towards the limit. The error contains the callback.
     ///
     /// # Examples
     ///
@@ -269,7 +269,8 @@ impl ShardRef {
 
     /// Runs `callback` once on the thread that owns the wheel, usually in its next turn. Ignores
     /// the limit of live timers. Drops `callback` and returns false if the wheel has ended or all
-    /// nodes are in use. Wakes a sleeping owner, even if `callback` was dropped.
+    /// nodes are in use. Wakes a sleeping owner even after dropping `callback`, because the drop
+    /// may request a stop.
     #[track_caller]
     pub(crate) fn run_ignoring_timer_limit(
         &self,
@@ -283,7 +284,7 @@ impl ShardRef {
             Ok(RemoteOutcome { sleep_to_interrupt, .. }) => sleep_to_interrupt,
             Err(refused) => {
                 // `callback` may own a `ThreadStopRequest`, whose drop sets a flag. The owner must
-                // see the flag before it sleeps, or wake up.
+                // see this flag before its next sleep, or be woken from its present sleep.
                 drop(refused);
                 self.shared.mailbox.request_turn();
                 self.shared.parker.fenced_sleep_in_progress().filter(|asleep| !asleep.is_undriven())
@@ -424,8 +425,8 @@ impl ShardRef {
             && ThreadWheel::with(is_same).unwrap_or(false)
     }
 
-    /// Adds a remote timer, and wakes the owner if necessary. A full shard's owner is woken if
-    /// queued messages may make room.
+    /// Adds a remote timer, and wakes the owner if necessary. If the shard is full, wakes the owner
+    /// if queued messages may make room.
     #[inline(always)]
     fn add_remote<C: IntoCallback<Closure: Send> + Send>(
         &self,

@@ -84,7 +84,7 @@ pub(crate) struct DriverRegistration {
 
 impl DriverRegistration {
     pub(crate) fn new(is_run_until: bool) -> Self {
-        // Without a wheel, there is nothing to drive.
+        // Ignores an error: a thread without a wheel has nothing to drive.
         let _ = ThreadWheel::with(ThreadWheel::add_driver);
         Self { is_run_until, not_send: PhantomData }
     }
@@ -210,12 +210,13 @@ impl ThreadWheel {
     #[inline]
     pub(crate) fn with<R>(action: impl FnOnce(&Self) -> R) -> Result<R, AddErrorReason> {
         let local = Self::get_or_create()?;
-        // SAFETY: the thread's wheel does not move. The wheel is dropped only when the thread
-        // exits, or during `process::exit`. If `action` calls `process::exit`, that call never
-        // returns, so `action` cannot use the dropped wheel. Other threads cannot use the dropped
-        // wheel either: user code gets references only to a callback's captures in a node. While
-        // references to captures may exist, `drop` leaks the nodes. The destructor first clears
-        // `THREAD_WHEEL_PTR`. `action` cannot keep the reference beyond this call.
+        // SAFETY: the thread's wheel does not move, and `action` cannot keep the reference beyond
+        // this call. The wheel is dropped only when the thread exits or calls `process::exit`. If
+        // `action` calls `process::exit`, that call never returns, so `action` cannot use the
+        // dropped wheel. Another thread can have references only to a callback's captures in a
+        // node. While such references may exist, `Drop for ThreadWheel` leaks the nodes. The
+        // destructor first clears `THREAD_WHEEL_PTR`, so that no later call finds the dropped
+        // wheel.
         Ok(action(unsafe { local.as_ref() }))
     }
 
@@ -263,7 +264,7 @@ impl ThreadWheel {
     /// Returns true if the thread's wheel was drained, or the exiting thread has begun to drop it.
     #[inline]
     pub(crate) fn has_ended() -> bool {
-        // `number` costs one load, and returns `Some` if the thread owns a live wheel.
+        // `current_shard` costs one load, and returns `Some` if the thread owns a live wheel.
         ThisThreadWheel::current_shard().is_none() && Self::has_ended_slow()
     }
 
@@ -275,9 +276,9 @@ impl ThreadWheel {
         THREAD_WHEEL.try_with(has_ended).unwrap_or(true)
     }
 
-    /// Resets a timer of this thread to the deadline that `new_due` returns. Ends an announced
-    /// sleep that would miss this deadline. Returns the deadline in nanoseconds, or `None` if the
-    /// timer is running or has ended.
+    /// Resets a timer of this thread to the deadline that `new_due` returns. Ends this thread's
+    /// announced sleep if it would end after the new deadline. Returns the deadline in nanoseconds,
+    /// or `None` if the timer is running or has ended.
     #[inline]
     pub(crate) fn reset(
         handle: TimerHandle,
@@ -317,8 +318,8 @@ impl ThreadWheel {
         unsafe { local.as_ref() }.add(kind, call_site, when, callback)
     }
 
-    /// Adds a timer, and ends an announced sleep that would miss its deadline. Takes `callback` out
-    /// of the `Option`, unless the add is refused.
+    /// Adds a timer, and ends this thread's announced sleep if it would end after the timer's
+    /// deadline. Takes `callback` out of the `Option`, unless the add is refused.
     #[inline(always)]
     pub(crate) fn add<B: BuildInPlace<Callback>>(
         &self,
@@ -410,8 +411,9 @@ impl ThreadWheel {
         self.driver_state.set(undriven);
         let (_, now) = self.with_engine(|engine| engine.publish_and_get_next_due());
         self.mark_undriven();
-        // A remote thread that has not seen `mark_undriven` does not publish its deadline. But
-        // after the fence F1 (see `parker`), this thread sees the request of the remote thread.
+        // A remote thread that has not seen the effect of `mark_undriven` publishes no deadline.
+        // But `mark_undriven` has executed the fence F1 (see `parker`), so this thread finds the
+        // remote thread's request in the mailbox.
         let due = self.with_engine(|engine| engine.earliest_queued_deadline());
         self.shared.gauges.lower_remote_due_while_undriven(due.max(now));
     }
@@ -424,7 +426,8 @@ impl ThreadWheel {
     }
 
     /// Wakes the remaining drivers when a driver is dropped, so that each runs a turn and announces
-    /// its own sleep. Forgets the task `dropped`; `None` stands for a `TimerFd` or a `run_until`.
+    /// its own sleep. `dropped` is the driver's task, which this call forgets, or `None` for a
+    /// `TimerFd` or a `run_until`.
     pub(crate) fn wake_other_drivers(&self, dropped: Option<DriverTaskId>) {
         if let Some(id) = dropped {
             self.forget_driver_task(id);
@@ -447,8 +450,8 @@ impl ThreadWheel {
         }
     }
 
-    /// Publishes that no loop drives the wheel. From now on, other threads publish the deadlines
-    /// that they request.
+    /// Publishes that no loop drives the wheel. From this call on, other threads publish the
+    /// deadlines that they request.
     fn mark_undriven(&self) {
         self.announced_until.set(u64::MAX);
         self.shared.gauges.reset_remote_due_while_undriven();
@@ -554,8 +557,8 @@ impl ThreadWheel {
     }
 
     /// Reads the clock, and finishes a turn that certainly needs no *pass*: the part of a turn that
-    /// consumes messages and fires timers. Returns the number of live timers. On `None`, the caller
-    /// must call [`run_pass`](Self::run_pass).
+    /// consumes messages and fires timers. If the turn is finished, returns the number of live
+    /// timers. If this returns `None`, the caller must call [`run_pass`](Self::run_pass).
     pub(super) fn try_turn_without_pass() -> Option<usize> {
         if let Ok(Some(local)) = THREAD_WHEEL_PTR.try_with(Cell::get)
             // SAFETY: as in `with`.
@@ -567,7 +570,7 @@ impl ThreadWheel {
         Self::try_turn_without_pass_slow(None)
     }
 
-    /// Tries a turn without a pass at `now`, or at a new reading of the clock.
+    /// Tries a turn without a pass, at `now` or, if that is `None`, at a new reading of the clock.
     #[inline(never)]
     pub(super) fn try_turn_without_pass_slow(now: Option<Instant>) -> Option<usize> {
         let is_idle = |local: &Self| {
@@ -661,8 +664,8 @@ impl ThreadWheel {
         }
     }
 
-    /// Runs the callback of a claimed timer. Returns a one-shot timer, whose run the caller must
-    /// finish.
+    /// Runs the callback of a claimed timer. Returns the timer if it is one-shot: the caller must
+    /// finish its run.
     #[inline(always)]
     fn run_callback(&self, claimed: ClaimedTimer<Callback>) -> Option<ClaimedTimer<Callback>> {
         let began = self.sampler.must_measure_next().then(|| self.shared.clock.nanos());
@@ -684,15 +687,16 @@ impl ThreadWheel {
         match self.with_engine(|engine| engine.rearm(claimed.index)) {
             Ok(next_due) => self.end_sleep_for_deadline(next_due),
             Err(callback) => {
-                // Drops before `finish_run`, so that `cancel_wait` also waits for the drop.
+                // Drops the callback before `finish_run`, so that `cancel_wait` also waits for the
+                // drop.
                 self.shared.hooks.drop_catching_panic(callback);
                 self.with_engine(|engine| engine.finish_run(claimed));
             }
         }
     }
 
-    /// Publishes the number of live timers after a cancel. A thread known to be awake publishes the
-    /// number in its next turn.
+    /// Publishes the number of live timers after a cancel, unless the thread is known to be awake:
+    /// then its next turn publishes the number.
     #[inline]
     pub(super) fn publish_live_count_unless_awake(&self) {
         if self.may_be_asleep() {
@@ -749,8 +753,8 @@ impl ThreadWheel {
             self.driver_task_wakers.borrow_mut().push((id, Arc::clone(&waker)));
             waker
         });
-        // `set_driver_waker` fails while another thread copies the waker. A task whose waker is not
-        // set must not sleep.
+        // `set_driver_waker` fails while another thread copies the waker. Nothing would wake this
+        // task, so it gets a sleep of zero length.
         if !self.shared.hooks.set_driver_waker(Some(waker)) {
             return PreparedSleep::zero_length();
         }
@@ -782,8 +786,8 @@ impl ThreadWheel {
     /// Ends the wheel, and returns the pending timers. No turn may be in progress.
     pub(super) fn drain(&self) -> Vec<DrainedTimer> {
         self.flush_clients();
-        // `close` frees this shard's number for reuse. This thread must not seem to own a later
-        // shard with this number.
+        // `close` frees this shard's number, which a later shard may reuse. This thread must not
+        // seem to own that later shard.
         ThisThreadWheel::set(None);
         self.driver_state.set(DriverState::Ended);
         let pending =
@@ -796,8 +800,8 @@ impl ThreadWheel {
         pending.map(to_pending).collect()
     }
 
-    /// Registers a client. Returns an error after a drain: a new client could get an identifier
-    /// that a drained callback contains.
+    /// Registers a client. Returns an error after a drain: a new client could reuse a removed
+    /// client's identifier, which drained timers still contain and may call.
     pub(crate) fn register_client(
         &self,
         client: Weak<dyn WheelClient>,
@@ -855,7 +859,8 @@ impl ThreadWheel {
         }
     }
 
-    /// Flushes and trims the clients. Returns true if one has requested another flush or trim.
+    /// Flushes and trims the clients. Returns true if a client has already requested another flush
+    /// or trim.
     #[cold]
     #[inline(never)]
     fn flush_and_trim_clients(&self) -> bool {
@@ -887,7 +892,9 @@ impl ThreadWheel {
         );
     }
 
-    /// Ends an announced sleep that would miss this thread's new deadline `nanos`.
+    /// If this thread has announced a sleep that would end after its own new deadline `nanos`, ends
+    /// that sleep and wakes the thread's loop. If no loop drives the wheel, publishes the wheel's
+    /// next deadline.
     #[inline]
     pub(super) fn end_sleep_for_deadline(&self, nanos: u64) {
         if self.may_be_asleep() {
@@ -902,7 +909,8 @@ impl ThreadWheel {
             return self.publish_deadline_if_undriven(nanos);
         };
         if self.shared.tick.round_up(nanos) < self.announced_until.get() {
-            // Set before the call of the wake hook, which may add timers and announce a sleep.
+            // Sets `announced_until` before the call of the wake hook, which may add timers and
+            // announce a sleep.
             let until = self.announced_until.replace(KNOWN_AWAKE);
             if !self.shared.wake(sleep) && self.announced_until.get() == KNOWN_AWAKE {
                 self.announced_until.set(until);
@@ -928,8 +936,9 @@ impl ThreadWheel {
                     local.engine.borrow_mut().free(handle.index(), handle.generation);
                 }
                 Ok(Some(FreeWhen::Later)) => {
-                    // Dropping the callback may run a turn, which may consume the timer's message
-                    // and free the node. So the callback is first taken out of the node.
+                    // The callback's destructor may run a turn, which may consume the timer's
+                    // message and free the node. So this code takes the callback out of the node
+                    // before it drops the callback.
                     let callback = engine.take_payload_cancelled_by_owner(handle, FreeWhen::Later);
                     drop(engine);
                     local.publish_live_count_unless_awake();
@@ -942,12 +951,11 @@ impl ThreadWheel {
         cancelled.unwrap_or(Cancel::Ended)
     }
 
-    /// Adds a timer of a client. Returns `None` if the timer was not added. Before another attempt,
-    /// the client must call [`engine_with_room`](Self::engine_with_room). While the timer is
-    /// pending, the client must not reuse `client_index`. After the add, the client must end the
-    /// borrow of its state. The client must then call
-    /// [`end_sleep_for_client_timer`](Self::end_sleep_for_client_timer), which may call the wake
-    /// hook.
+    /// Adds a timer of a client. If the timer was not added, returns `None`, and the client must
+    /// call [`engine_with_room`](Self::engine_with_room) before another attempt. While the timer is
+    /// pending, the client must not reuse `client_index`. After the add, the client must call
+    /// [`end_sleep_for_client_timer`](Self::end_sleep_for_client_timer). Because this call may run
+    /// the wake hook, the client must first end the borrow of its state.
     #[track_caller]
     #[inline(always)]
     pub(crate) fn add_client_timer(
@@ -1014,8 +1022,8 @@ impl ThreadWheel {
         values.into_iter().for_each(drop_one);
     }
 
-    /// Reports a panic to this thread's wheel, which is created if necessary. Creates none for a
-    /// panic of a destructor, because a thread that uses no timers may drop a purgatory key.
+    /// Reports a panic to this thread's wheel, which is created if necessary. A panic of a
+    /// destructor creates no wheel, because a thread that uses no timers may drop a purgatory key.
     #[cold]
     fn report_panic(place: PanicPlace, payload: Box<dyn Any + Send>) {
         let has_wheel = || THREAD_WHEEL_PTR.try_with(Cell::get).ok().flatten().is_some();
@@ -1023,7 +1031,7 @@ impl ThreadWheel {
         let wheel = may_report.then(|| Self::with(|local| Arc::clone(&local.shared)).ok());
         match wheel.flatten() {
             Some(shared) => shared.hooks.report_panic(place, payload),
-            // Without a wheel, there is no panic hook.
+            // Without a wheel, there is no panic hook to call.
             None => catch_panic_silently(|| drop(payload)),
         }
     }
@@ -1047,9 +1055,10 @@ impl Drop for ThreadWheel {
         if matches!(self.driver_state.get(), DriverState::InTurn)
             || self.in_place_drop_count.get() > 0
         {
-            // A callback or its destructor has called `process::exit`. Scoped threads that it
-            // started may still use the captures in the timer's node, so the nodes are leaked. The
-            // state is `InTurn` whenever a callback runs, because `drain` is refused during a turn.
+            // A callback or its destructor has called `process::exit`, which drops this wheel.
+            // Scoped threads that the callback started may still use its captures in the timer's
+            // node, so the nodes are leaked. The state is `InTurn` whenever a callback runs,
+            // because `drain` panics during a turn.
             mem::forget(Arc::clone(&self.shared));
         }
         if let DriverState::Expected = self.driver_state.get() {
@@ -1076,7 +1085,7 @@ static OWNER_HANDLE_VTABLE: OwnerHandleVTable = OwnerHandleVTable {
     is_pending: |handle| {
         ThreadWheel::with_current_engine(|engine| engine.is_pending(handle)) == Ok(true)
     },
-    // If this thread has no wheel, the timer has ended.
+    // If this thread's wheel has ended, so has the timer, which then need not be shared.
     share: |handle| _ = ThreadWheel::with_current_engine(|engine| engine.share(handle)),
     is_in_turn: ThreadWheel::is_in_turn,
 };

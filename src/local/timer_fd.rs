@@ -12,9 +12,9 @@
 //!   make the timerfd expire at once     make the timerfd expire at once
 //! ```
 //!
-//! A remote thread may still act on the announcement of an earlier sleep. Then the owner's arming
-//! may undo that thread's wake. But the remote thread queued its request before the wake. So the
-//! owner has already consumed the request, or finds it in the check after the announcement.
+//! A remote thread may still act on the announcement of an earlier sleep, so the owner's arming may
+//! undo that thread's wake. But each thread queues its request before its wake. So the owner has
+//! already consumed the request, or finds it in the check after the announcement.
 
 use std::{
     cell::Cell,
@@ -52,9 +52,9 @@ use crate::{
 /// `TimerFd` is [a driver](LocalTimer::register_driver) until it is dropped.
 ///
 /// Dropping the `TimerFd` that announced the current sleep ends the announcement. If the thread has
-/// another `TimerFd`, this drop makes the descriptor readable, and so does dropping a task of
-/// [`drive`](crate::future::drive). The loop then calls [`turn`](Self::turn), which arms the
-/// descriptor again.
+/// another `TimerFd`, such a drop makes the descriptor readable, and so does dropping a task of
+/// [`drive`](crate::future::drive). The loop of the other `TimerFd` then calls
+/// [`turn`](Self::turn), which arms the descriptor again.
 ///
 /// The descriptor stays open until the thread has exited and no [`ShardRef`](crate::ShardRef) of
 /// its wheel exists. The descriptor is non-blocking, and `exec` closes it.

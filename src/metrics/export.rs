@@ -176,8 +176,8 @@ impl Exporter {
                 overdue: Duration::ZERO,
                 ..last
             });
-            // Removes the shard only after its last export. If the recorder panics, the next call
-            // sets the gauges to zero.
+            // Removes the shard only after its last export, so that after a panic of the recorder,
+            // the next call sets the shard's gauges to zero.
             false
         });
         for number in registry::ever_used_numbers() {

@@ -35,8 +35,8 @@
 //!   stood still for a second.
 //!
 //! A wheel is reported again only after its last `TimerFd` or driving task is dropped. The report
-//! is an error event of `tracing`. Without the feature `tracing` or a subscriber, or at the end of
-//! a thread, the report is a line on standard error.
+//! of a wheel is an error event of `tracing`. Without the feature `tracing` or a subscriber, or at
+//! the end of a thread, this report is a line on standard error.
 //!
 //! # Which numbers to watch
 //!
@@ -45,7 +45,7 @@
 //! [`longest_turn`](ShardMetrics::longest_turn). A long turn means slow callbacks, or slow code
 //! before the next call of [`prepare_sleep`](crate::LocalTimer::prepare_sleep) or
 //! [`time_until_next`](crate::LocalTimer::time_until_next). If no turn is long, look for slow code
-//! between this call and the next turn.
+//! between the call of one of these functions and the next turn.
 //!
 //! # Examples
 //!
@@ -126,8 +126,8 @@ pub struct ShardMetrics {
     /// The length of the longest turn, callbacks included. Zero if the loop never calls
     /// `prepare_sleep` or `time_until_next`, directly or through a `TimerFd`.
     ///
-    /// A turn is measured until the next call of `prepare_sleep` or `time_until_next`. Of several
-    /// turns before this call, only the last is measured.
+    /// A turn is measured until the next call of `prepare_sleep` or `time_until_next`. If the loop
+    /// runs several turns before it calls one of these functions, only the last turn is measured.
     pub longest_turn: Duration,
     /// The time for which the next turn has been overdue; zero during a turn.
     ///

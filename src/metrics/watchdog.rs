@@ -66,9 +66,9 @@ pub struct Stall {
 /// * The next turn is late by more than the limit. Late turns are usually reported only if the loop
 ///   has a `TimerFd`, or calls `prepare_sleep` or `time_until_next`.
 /// * A remote add, reset or closure has waited for longer than the limit, while the loop was awake
-///   or woken. This case requires that the loop has turned or announced a sleep at least once.
-/// * The loop has begun no turn yet, and a timer is overdue by more than the limit. The timer may
-///   already have been cancelled or reset.
+///   or woken. Waiting requests are reported only after the loop has turned or announced a sleep.
+/// * The loop has begun no turn yet, and a timer is overdue by more than the limit. The overdue
+///   timer may already have been cancelled or reset.
 ///
 /// To detect a loop that blocks while no turn is due and no request waits, add a periodic timer to
 /// each loop as a heartbeat.
@@ -137,8 +137,8 @@ impl Drop for Watchdog {
         drop(sender);
         // `report` may drop its own watchdog, but a thread cannot join itself.
         if thread.thread().id() != thread::current().id() {
-            // If `report` has panicked, the panic hook has already printed the panic. Dropping the
-            // payload may panic again.
+            // Ignores a panic of `report`, which the standard panic hook has already printed.
+            // Dropping the panic's payload may panic again.
             catch_panic_silently(|| drop(thread.join()));
         }
     }
@@ -170,7 +170,8 @@ fn run_watchdog_loop(limit: Duration, mut report: impl FnMut(&Stall), stop: &Rec
                 shared.gauges.count_stall();
                 // A pinned thread delays the freeing of memory, and `report` may take long.
                 drop(pinned);
-                // A `tracing` subscriber may panic. The panic hook prints the panic.
+                // A `tracing` subscriber may panic. The standard panic hook prints the panic, and
+                // the watchdog continues.
                 #[cfg(feature = "tracing")]
                 catch_panic_silently(|| {
                     tracing::warn!(

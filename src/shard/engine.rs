@@ -51,7 +51,7 @@ use crate::{
 /// The timers of one core, for a [`Shard`](crate::Shard) or a thread's wheel.
 pub(crate) struct Engine<T> {
     pub(crate) shared: Arc<Shared>,
-    /// A handle with this shard's number and index 0.
+    /// A handle with this shard's number, from which each timer's handle is made.
     pub(super) handle_template: TimerHandle,
     next_generation: u64,
     /// When `stats.counts.added` has reached this value, an add must first call
@@ -227,8 +227,8 @@ impl<T> Engine<T> {
             (_, Some(delay)) => {
                 let delay = saturating_nanos(delay);
                 let due = self.nanos_after(delay);
-                // Subtracts almost a tick from the deadline of a zero delay. So the next turn fires
-                // the timer, although the deadline is rounded up to a tick.
+                // Rounding up to a tick would delay a timer with a zero delay. So its deadline is
+                // lowered by almost a tick, and the next turn fires the timer.
                 self.clock.tick.backdate_if_elapsed(due, delay == 0)
             }
             (RequestedTime::AtNanos(nanos), _) => nanos,
@@ -253,7 +253,7 @@ impl<T> Engine<T> {
     }
 
     /// Returns true if [`grant_add_allowance`](Self::grant_add_allowance) has allowed another add.
-    /// Otherwise the caller must first call `grant_add_allowance`.
+    /// If not, the caller must call `grant_add_allowance` before the add.
     #[inline]
     pub(crate) fn has_add_allowance(&self) -> bool {
         self.stats.counts.added < self.add_allowance_end
@@ -301,8 +301,8 @@ impl<T> Engine<T> {
         Ok(self.handle_template.with_index_and_generation(index, generation))
     }
 
-    /// Cancels a timer of this shard. A running periodic timer does not run again. Returns an error
-    /// if the timer is running or has ended. Otherwise returns one of these:
+    /// Cancels a timer of this shard. A cancel during a run of a periodic timer prevents later
+    /// runs. Returns an error if the timer is running or has ended. Otherwise returns one of these:
     ///
     /// - `None`: `wants_payload` returned false. This call has freed the node without dropping the
     ///   payload.
@@ -555,7 +555,7 @@ impl<T> Engine<T> {
     }
 
     /// Reads the clock. If a turn now would have nothing to do, counts an idle turn and returns
-    /// true. Otherwise the caller must begin a pass.
+    /// true. If this returns false, the caller must begin a pass.
     #[inline(always)]
     pub(crate) fn try_turn_without_pass(&mut self) -> bool {
         self.read_clock();
@@ -638,13 +638,13 @@ impl<T> Engine<T> {
     #[cold]
     fn record_abandoned_pass(&mut self) {
         self.stats.counts.turns_behind += u64::from(self.is_behind());
-        self.stats.was_behind = true;
+        self.stats.last_pass_left_work = true;
         if self.stats.counts.turns >= self.stats.publish_at_turn.get() {
             self.publish_counts();
         }
     }
 
-    /// Returns freed nodes of remotely added timers to their pages. Then retires and frees surplus
+    /// Returns freed nodes of remotely added timers to their pages. Also retires and frees surplus
     /// pages, unless the shard has ended.
     #[inline(never)]
     fn reclaim_nodes_and_pages(&mut self) {
@@ -673,15 +673,15 @@ impl<T> Engine<T> {
                         return Some(claimed);
                     }
                 }
-                // The owner completes the remote cancel or reset when it consumes the corresponding
-                // message.
+                // Skips the timer: the owner completes its remote cancel or reset when it consumes
+                // the corresponding message.
                 ClaimOutcome::AwaitsMessage => (),
             }
         }
     }
 
     /// Links a timer at the deadline that another thread has requested. If the pass has already
-    /// reached this deadline, claims and returns the timer instead.
+    /// reached the requested deadline, claims and returns the timer instead of linking it.
     #[inline]
     pub(super) fn apply_remote_reset(
         &mut self,
@@ -727,8 +727,8 @@ impl<T> Engine<T> {
                 ClaimOutcome::AwaitsMessage => return None,
             }
         }
-        // Other threads keep resetting the timer to elapsed deadlines, so the timer waits for the
-        // next pass.
+        // In each iteration, another thread has reset the timer to an elapsed deadline. To end the
+        // loop, the timer waits for the next pass.
         let deadline = self.load_requested_deadline(index, periodic);
         self.wheel.reset_or_link(&self.nodes, self.nodes.entry(index), deadline);
         None
@@ -758,8 +758,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Finishes the run of a claimed timer. Frees its node, unless a message about the timer is
-    /// queued.
+    /// Finishes the run of a claimed timer. Frees the timer's node, unless a message about the
+    /// timer is queued, whose consumption will free it.
     #[inline(always)]
     pub(crate) fn finish_run(&mut self, claimed: ClaimedTimer<T>) {
         let (index, generation) = (claimed.index, claimed.run.generation());
@@ -769,9 +769,9 @@ impl<T> Engine<T> {
     }
 
     /// Arms a claimed periodic timer again, for the first run that is due after the beginning of
-    /// this turn. Returns the time of that run, in nanoseconds of the clock. If the timer was
-    /// cancelled during the run in progress, counts the cancel and returns the payload as the
-    /// error. After this error, the caller must call [`finish_run`](Self::finish_run).
+    /// this turn. Returns the new deadline, in nanoseconds of the clock. If a cancel during the run
+    /// in progress has ended the timer, counts the cancel and returns the payload as the error. A
+    /// caller that gets this error must call [`finish_run`](Self::finish_run).
     pub(crate) fn rearm(&mut self, index: u32) -> Result<u64, T> {
         let next = self.nodes.schedule_mut(index).advance_past(self.clock.turn_start);
         let node = self.nodes.entry(index);
@@ -809,8 +809,8 @@ impl<T> Engine<T> {
         let now = self.clock.source.nanos();
         // Remote adds may now use the room of timers cancelled since the last turn.
         self.publish_live_count();
-        // If payloads are callbacks, each turn ends its own pass. So a caller during the pass is a
-        // callback, not the loop.
+        // If payloads are callbacks, each turn ends its own pass. So if a pass is in progress, the
+        // caller is a callback, and the loop is not about to sleep.
         if !(self.stats.in_pass && self.shared.slab.holds_callbacks) {
             self.publish_counts();
             let (stats, gauges) = (&self.stats, &self.shared.gauges);
@@ -847,8 +847,9 @@ impl<T> Engine<T> {
     }
 
     /// Returns the two values of [`sleep_end`](Self::sleep_end), and true if the sleep lasts at
-    /// least `LONG_SLEEP_NANOS`. Before such a sleep, frees surplus pages. If some pages cannot be
-    /// freed yet, [shortens](Self::shorten_long_sleep) the sleep.
+    /// least `LONG_SLEEP_NANOS`. Before a sleep of this length, frees surplus pages. If some pages
+    /// cannot be freed yet, [shortens](Self::shorten_long_sleep) the sleep, so that a later turn
+    /// can free them.
     pub(crate) fn sleep_end_after_trim(&mut self) -> (Option<u64>, bool, bool) {
         let (mut until, ends_on_cancel) = self.sleep_end();
         let is_long = self.is_long_sleep(until);
@@ -926,9 +927,9 @@ impl<T> Engine<T> {
     }
 
     /// If the shard limits its live timers, publishes their number, which remote adds compare with
-    /// the limit. The number excludes up to [`WAKE_AT_QUEUED_MESSAGES`] cancelled timers whose
-    /// messages are in the backlog. A thread that adds a remote timer also subtracts the cancels in
-    /// the mailbox, before it compares the number with the limit.
+    /// the limit. The published number excludes up to [`WAKE_AT_QUEUED_MESSAGES`] cancelled timers
+    /// whose messages are in the backlog. A thread that adds a remote timer also subtracts the
+    /// cancels in the mailbox, before it compares the number with the limit.
     #[inline]
     pub(crate) fn publish_live_count(&self) {
         if self.live_limit < INDEX_MAX {
@@ -987,7 +988,7 @@ impl<T> Engine<T> {
         let (is_behind, turns) = (self.has_pending_work(), self.stats.counts.turns);
         self.stats.in_pass = false;
         self.nodes.trim_budget = u32::MAX;
-        self.stats.was_behind = is_behind;
+        self.stats.last_pass_left_work = is_behind;
         self.stats.counts.turns_behind += u64::from(is_behind);
         self.shared.gauges.record_turn_end(turns);
         self.publish_live_count();
@@ -1103,9 +1104,9 @@ impl<T> Engine<T> {
     /// Consumes messages of the pass's current phase
     /// ([`MessagePhase`](crate::cross_core::mailbox::MessagePhase)), within the budget. Returns the
     /// first [`UserCodeStep`] that a message requires. If no message requires a step, ends the
-    /// urgent phase and returns `None`. Adds the number of remotely cancelled timers to
-    /// `collected`. If `wants_payload` returns false for a cancelled timer, frees the node without
-    /// dropping the payload.
+    /// urgent phase and returns `None`. Increments `collected` for each remotely cancelled timer.
+    /// If `wants_payload` returns false for a cancelled timer, frees the node without dropping the
+    /// payload.
     #[inline]
     pub(crate) fn consume_messages(
         &mut self,
@@ -1126,8 +1127,8 @@ impl<T> Engine<T> {
             };
             let index = node.index();
             debug_assert!(self.nodes.has_page_of(index), "a message of a node that is gone");
-            // A message's link is the index of the message after the next one. So this code
-            // prefetches two messages ahead.
+            // `link` is the index of the message after the next one, so this call prefetches two
+            // messages ahead.
             self.nodes.prefetch(link);
             let consumed = node.state().consume_message();
             match consumed {
@@ -1224,8 +1225,8 @@ impl<T> Engine<T> {
             self.nodes.entry(index).mailbox_link().replace(link)
         };
         let has_message = self.backlog.refill_or_end_phase(&self.shared.mailbox, replace_link);
-        // Remote adds subtract only cancels in the mailbox. So the live count must now exclude the
-        // cancels that have moved to the backlog.
+        // A remote add subtracts only the cancels in the mailbox from the live count. So this call
+        // must subtract the cancels that have just moved to the backlog.
         self.publish_live_count();
         has_message
     }
@@ -1245,9 +1246,9 @@ impl<T> Engine<T> {
             if budget > 0 {
                 return Err(reason);
             }
-            // Messages may remain in the backlog, and a turn without a pass checks only the
-            // mailbox.
-            self.stats.was_behind = true;
+            // Messages may remain in the backlog, which only a pass checks, so the next turn must
+            // begin one.
+            self.stats.last_pass_left_work = true;
             self.request_pass();
             debug_assert!(!matches!(step, Some(UserCodeStep::Due(_))), "a message about a cancel");
             if let Some(UserCodeStep::Cancelled(payload)) = step {
@@ -1297,12 +1298,13 @@ impl<T> Drop for Engine<T> {
             let (last_turn, remote_due) =
                 (self.clock.turn_start, self.shared.gauges.remote_due_while_undriven());
             // If a pending timer was due at or before the last turn, another thread has usually
-            // added or reset it after that turn. Such a timer counts as overdue since `remote_due`.
+            // added or reset it after that turn. So the report uses `remote_due`, the earliest
+            // deadline that other threads have published, in place of the timer's deadline.
             let due = pending.iter().map(|timer| timer.due);
             let due = due.map(|due| if due > last_turn { due } else { remote_due });
             let due = due.min().unwrap_or(u64::MAX);
-            // A timer of a wheel that never had a driver would never fire, so its deadline is
-            // irrelevant.
+            // A wheel that never had a driver never fires its timers, so the report does not wait
+            // until a timer is overdue.
             let (overdue_at_least, incident) = match (self.stats.counts.turns, pending.len()) {
                 (0, 1..) => {
                     (SHORT_OVERDUE_GRACE_NANOS, UndrivenIncident::DroppedWithoutTurn(pending.len()))
@@ -1310,7 +1312,8 @@ impl<T> Drop for Engine<T> {
                 (_, dropped) => (0, UndrivenIncident::DroppedAfterLastTurn(dropped)),
             };
             // The function of a `Clock::from_fn` panics if it uses a thread-local that the exiting
-            // thread has destroyed. A panic would end the process here.
+            // thread has destroyed. A panic that leaves a destructor of a thread-local ends the
+            // process.
             catch_panic_silently(|| {
                 let overdue = self.shared.clock.nanos().saturating_sub(due);
                 self.shared.report_undriven_wheel(overdue.max(overdue_at_least), incident);

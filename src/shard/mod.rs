@@ -441,9 +441,9 @@ impl<T> Shard<T> {
     /// Begins a turn: reads the clock, so that [`next_expired`](Self::next_expired) returns the
     /// timers that are due now. The turn consumes up to 1,024 resets and cancels from other
     /// threads. After `turn`, the loop must call `next_expired` or
-    /// [`next_expiry`](Self::next_expiry) until the call returns `None`. If the loop stops before
-    /// `None` and work remains, [`time_until_next`](Self::time_until_next) returns zero, so the
-    /// loop spins.
+    /// [`next_expiry`](Self::next_expiry) until the call returns `None`. If the loop stops these
+    /// calls earlier and work remains, [`time_until_next`](Self::time_until_next) returns zero, so
+    /// the loop spins.
     ///
     /// # Examples
     ///
@@ -496,9 +496,10 @@ impl<T> Shard<T> {
 
     /// Begins a turn with a budget. The turn handles at most `budget` entries of the wheel and at
     /// most `budget` remote requests, never more than 1,024 requests. Each entry or request may
-    /// yield a due timer. If entries or requests remain, [`is_behind`](Self::is_behind) returns
-    /// true, [`time_until_next`](Self::time_until_next) returns zero, and the next turn continues
-    /// in order. A budget of zero makes no progress.
+    /// yield a due timer, so the turn may return more than `budget` timers. If entries or requests
+    /// remain, [`is_behind`](Self::is_behind) returns true,
+    /// [`time_until_next`](Self::time_until_next) returns zero, and the next turn continues in
+    /// order. A budget of zero makes no progress.
     ///
     /// # Examples
     ///
@@ -635,8 +636,8 @@ impl<T> Shard<T> {
     /// remote reset is queued, returns the beginning of the latest turn, so that the loop calls
     /// `turn` at once.
     ///
-    /// The moment is never later than the earliest deadline. The moment may be earlier, because
-    /// some turns only move timers between slots:
+    /// This moment is never after the earliest deadline, but it may be before, because some turns
+    /// only move timers between slots:
     ///
     /// - up to five turns for a timer due more than 2^17 - 2^11 ticks ahead,
     /// - a turn at the old deadline of timers that were reset to a later deadline: usually one turn
@@ -685,8 +686,8 @@ impl<T> Shard<T> {
     /// - the first cancel in a sleep longer than [`Config::drop_cancelled_within`],
     /// - 1,024 queued resets, or 1,024 queued cancels.
     ///
-    /// After [`drain`](Self::drain), the timeout is zero. If the shard cannot free surplus memory
-    /// yet, the timeout is at most a second.
+    /// After [`drain`](Self::drain), the timeout is zero. If other threads delay the freeing of
+    /// surplus memory, the timeout is at most a second.
     ///
     /// # Examples
     ///
@@ -1131,8 +1132,8 @@ impl<T> Shard<T> {
         Ok(handle)
     }
 
-    /// Removes remotely cancelled timers until there is room for another timer. Then allows up to
-    /// `max_adds` further adds without another check.
+    /// Removes remotely cancelled timers until there is room for another timer, and then allows up
+    /// to `max_adds` adds without another check.
     fn make_room(&mut self, max_adds: u64) -> Result<(), AddErrorReason> {
         while let Some(payload) = self.engine.make_room(max_adds)? {
             self.engine.shared.hooks.drop_catching_panic(payload);
@@ -1143,8 +1144,8 @@ impl<T> Shard<T> {
     fn next_expired_in_pass(&mut self) -> Option<Expired<T>> {
         let claimed = self.claim_due_or_end_pass()?;
         if claimed.run.is_periodic() {
-            // The claim has counted only a run. Here the periodic timer ends, so it also counts as
-            // fired.
+            // The claim has counted a run of the periodic timer, but no fired timer. This call ends
+            // the timer, so it also counts as fired.
             self.engine.stats.count_fired();
         }
         Some(self.finish_into_expired(claimed))
@@ -1199,8 +1200,8 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Converts a claimed timer, which ends by firing, into an [`Expired`]. Frees its node, unless
-    /// a message about the timer is queued.
+    /// Converts a claimed timer, which ends by firing, into an [`Expired`]. Frees the timer's node,
+    /// unless a message about the timer is queued, whose consumption will free it.
     #[inline]
     fn finish_into_expired(&mut self, claimed: ClaimedTimer<T>) -> Expired<T> {
         let expired = self.make_expired(&claimed, claimed.take_payload());

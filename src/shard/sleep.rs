@@ -66,8 +66,8 @@ impl PreparedSleep<'_> {
     }
 
     /// Returns how long the owner may sleep; `None` means until a wake-up. A loop that waits in
-    /// whole milliseconds must round this timeout up, as mio does. Otherwise the loop spins before
-    /// each deadline.
+    /// whole milliseconds must round this timeout up, as mio does. A loop that rounds down spins
+    /// before each deadline.
     ///
     /// # Examples
     ///
@@ -88,7 +88,8 @@ impl PreparedSleep<'_> {
     /// call may return earlier. Use this method in a loop that only runs timers.
     ///
     /// Between the announcement and this call, the thread must not park for any other reason, such
-    /// as a wait for a channel or a lock. Another park could consume the wake-up.
+    /// as a wait for a channel or a lock. That park could consume the wake-up, and this sleep would
+    /// be too long.
     ///
     /// If [`Config::wake_hook`](crate::Config::wake_hook) sets a hook, a wake-up both calls the
     /// hook and ends this sleep. With a hook, the first `park` of a wheel or shard returns at once.
@@ -109,7 +110,7 @@ impl PreparedSleep<'_> {
         let timeout = self.timeout;
         match &self.announcement {
             // This sleep was announced before the first call of `set_owner_has_parked`. So a
-            // wake-up would call the hook, but not unpark this thread.
+            // wake-up would call the hook, but not unpark this thread, which must not park yet.
             Some((shared, sleep_id)) if !shared.hooks.must_unpark(sleep_id.owner_has_parked()) => {
                 let shared = Arc::clone(shared);
                 drop(self);
@@ -129,7 +130,7 @@ impl PreparedSleep<'_> {
     pub(crate) fn park_within(timeout: Option<Duration>) {
         match timeout {
             None => park(),
-            // Even a wait of zero length would enter the kernel.
+            // Does not park, because even a park of zero length would enter the kernel.
             Some(Duration::ZERO) => (),
             Some(timeout) => park_timeout(timeout),
         }

@@ -15,21 +15,23 @@ pub(super) struct Stats {
     /// `clock_regressions`, which stay zero here.
     pub(super) counts: Counts,
     /// The number of live timers, in 32 bits, so that the compiler cannot load it together with a
-    /// 64-bit counter. Such a wide load stalls after a narrower store to the same memory.
+    /// 64-bit counter. A joint load would stall after a recent store to only one of the two.
     pub(super) live: u32,
     pub(super) in_pass: bool,
     /// True if the previous pass left entries or messages unprocessed, or was abandoned. Also true
     /// after an add to a full shard has consumed messages, because other messages may remain.
-    pub(super) was_behind: bool,
-    /// The number of the next turn that must begin a pass, to publish the counts. Zero means the
-    /// next turn, because work may remain or a pass was requested.
+    pub(super) last_pass_left_work: bool,
+    /// Turns up to this number may skip the pass. A later turn must begin a pass, which publishes
+    /// the counts. Zero if the next turn must begin a pass, because work may remain or a pass was
+    /// requested.
     pub(super) skip_passes_until_turn: Cell<u64>,
     /// True from the beginning of a pass until the length of its turn is measured.
     pub(super) turn_length_is_unmeasured: Cell<bool>,
     /// A sum of counters, and the number of messages in the backlog, at the latest publication.
     /// `Engine::publish_counts` publishes the counts again only if either has changed.
     pub(super) last_published_digest: Cell<(u64, u32)>,
-    /// The number of the next turn that must publish the counts, or zero if the loop has not begun.
+    /// From the turn of this number on, the end of a pass publishes the counts. Zero if no loop
+    /// drives the shard.
     pub(super) publish_at_turn: Cell<u64>,
 }
 
@@ -54,7 +56,7 @@ impl Stats {
         self.live -= 1;
     }
 
-    /// Counts a run. A one-shot timer also counts as fired.
+    /// Counts a run, and if the timer is one-shot, also counts the timer as fired.
     #[inline]
     pub(super) fn count_run(&mut self, is_periodic: bool) {
         self.counts.runs += 1;
@@ -71,13 +73,14 @@ impl Stats {
         clock: &ShardClock,
         gauges: &Gauges,
     ) {
-        let cause = match (deadline_nanos > clock.turn_start_before_last_pass, self.was_behind) {
-            (true, _) => LateCause::Loop,
-            (false, true) => LateCause::LeftOver,
-            // The timer was added or reset after its deadline, so the loop did not cause its
-            // lateness.
-            (false, false) => return,
-        };
+        let cause =
+            match (deadline_nanos > clock.turn_start_before_last_pass, self.last_pass_left_work) {
+                (true, _) => LateCause::Loop,
+                (false, true) => LateCause::LeftOver,
+                // The timer was added or reset after its deadline, so the loop did not cause its
+                // lateness.
+                (false, false) => return,
+            };
         gauges.record_lateness(cause, clock.turn_start.saturating_sub(deadline_nanos));
     }
 }

@@ -203,7 +203,8 @@ fn a_slot_postpones_a_bounded_number_of_remote_resets() {
 #[test]
 fn reserved_pages_are_allocated_and_kept() {
     let (mut shard, _clock) = shard();
-    // Pages of remote timers have no room for the owner's timers.
+    // The owner's timers cannot use the pages of remote timers, so `reserve` must not count these
+    // pages.
     let remote: Vec<_> = (0..2).map(|_| add_remotely(&shard, 100, || ())).collect();
     assert_eq!(turn_and_count_fired(&mut shard), 0);
     assert!(remote.into_iter().all(|timer| shard.cancel(timer).is_some()));
@@ -262,8 +263,8 @@ fn nodes_of_remote_timers_are_reused() {
         (0..=turns).for_each(|_| assert_eq!(turn_and_count_fired(&mut shard), 0));
         let pages = shard.engine.nodes.page_count();
         assert!((20..=30).contains(&pages), "{pages} pages after {turns} turns");
-        // A page has two nodes in tests. First cancels the timers in the nodes with even indices,
-        // and then the others.
+        // In tests, a page has two nodes, of which one index is even. First cancels the timers with
+        // even indices, so that each page keeps one used node.
         let (ones, others): (Vec<_>, Vec<_>) =
             timers.into_iter().partition(|timer| timer.index() % 2 == 0);
         assert!(ones.into_iter().chain(others).all(|timer| shard.cancel(timer).is_some()));
@@ -327,8 +328,8 @@ fn with_remote_reset(
     is_reset.expect("the node exists")
 }
 
-/// During a remote reset, the owner consumes the timer's message, and the shard ends. After this,
-/// the resetting thread pushes no message.
+/// During a remote reset, the owner consumes the timer's message, and the shard ends. After the
+/// shard's end, the resetting thread pushes no message.
 #[test]
 fn a_shard_end_during_a_remote_reset_loses_no_timer() {
     for cancels in [false, true] {
@@ -399,7 +400,7 @@ fn an_ended_pass_consumes_no_messages() {
 }
 
 /// A timer is cancelled while a message about it is queued. The timer's index stays in use until
-/// the owner consumes this message.
+/// the owner consumes the queued message.
 #[test]
 fn an_add_without_a_free_index_is_refused() {
     let (mut shard, _clock) = shard();
@@ -432,7 +433,7 @@ fn a_cancel_frees_the_index_of_each_kind_of_timer() {
 fn a_shard_ref_to_an_ended_wheel_is_not_own() {
     for _ in 0..1000 {
         let ended_wheel = thread::spawn(|| local_timer().shard_ref()).join().expect("no panic");
-        // A concurrent test may reuse the ended wheel's number first.
+        // A concurrent test may reuse the ended wheel's number first, so this test tries again.
         let reused_number = thread::spawn(move || {
             let number = local_timer().shard_ref().metrics().number;
             assert!(!ended_wheel.is_of_this_thread() && ended_wheel.try_add(TICK, || ()).is_err());
