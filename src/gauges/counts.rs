@@ -23,7 +23,7 @@ macro_rules! counts {
                 *words.first_chunk().expect("no word lacks a field")
             }
 
-            /// Builds the counts from their words. Fields without a word are zero.
+            /// Sets fields without a word to zero.
             pub(crate) fn from_words(words: [u64; WORD_COUNT]) -> Self {
                 let mut words = words.into_iter();
                 Self { $($field: words.next().unwrap_or(0)),* }

@@ -10,7 +10,6 @@ use crate::{
 /// The binary logarithm of the number of cells per octave, the range from a value to its double.
 const CELLS_PER_OCTAVE_LOG2: u32 = 2;
 
-/// A histogram of durations that one thread writes and any thread reads.
 #[derive(Debug)]
 pub(crate) struct AtomicHistogram {
     cell_counts: [AtomicU64; HISTOGRAM_CELLS],
@@ -26,7 +25,7 @@ impl Default for AtomicHistogram {
 }
 
 impl AtomicHistogram {
-    /// Adds a duration of `nanos` nanoseconds. Only one thread may call this method.
+    /// Only one thread may call this method.
     #[inline]
     pub(super) fn add(&self, nanos: u64) {
         // Relaxed: only one thread writes the histogram. The Release store of the cell's count
@@ -55,7 +54,7 @@ impl AtomicHistogram {
     }
 }
 
-/// Returns the index of the cell that counts `nanos`. The first cell counts values below 1,024.
+/// The first cell counts values below 1,024.
 fn cell_index_of(nanos: u64) -> usize {
     if nanos < 1 << HISTOGRAM_MIN_NANOS_LOG2 {
         return 0;

@@ -27,7 +27,6 @@ use crate::{
     },
 };
 
-/// The reason why a timer fired late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LateCause {
     /// The loop called `turn` late: no earlier turn could have fired the timer.
@@ -36,7 +35,6 @@ pub(crate) enum LateCause {
     LeftOver = 1,
 }
 
-/// The published numbers of a shard.
 #[derive(Default)]
 pub(crate) struct Gauges {
     shard_has_name: bool,

@@ -20,11 +20,10 @@ pub(crate) trait WheelClient {
     fn trim(&self, is_long_sleep: bool) -> bool;
 }
 
-/// Identifies a client of a wheel. A later client may get the identifier of a removed client.
+/// A later client may get the identifier of a removed client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientId(u32);
 
-/// The clients of a wheel.
 #[derive(Default)]
 pub(super) struct Clients {
     /// The clients, indexed by identifier; `None` for a free identifier.

@@ -125,8 +125,8 @@ impl CoresShared {
 /// A stop request must be processed after the earlier requests of the thread that calls `stop`. A
 /// thread processes the requests of another thread in FIFO order. But a closure that the caller of
 /// `stop` has submitted to itself is a due timer, which fires after the turn has processed
-/// messages. So the first message may run before this closure. The second message may run in the
-/// turn of the first, but the third always runs in a later turn.
+/// messages. So the first stop message may run before an earlier closure. The second message may
+/// run in the turn of the first, but the third always runs in a later turn.
 const STOP_MESSAGE_COUNT: u32 = 3;
 
 /// A request to a thread to stop. The callback of each message moves the request into the next
@@ -148,9 +148,9 @@ impl ThreadStopRequest {
 impl Drop for ThreadStopRequest {
     fn drop(&mut self) {
         let state = &self.shared.stop_by_thread[self.thread_index];
-        // Relaxed: the flag publishes no other data. A future reads the flag and adds its waker
-        // under the lock taken below. So either the future sees this store, or `wakers` contains
-        // the future's waker.
+        // Relaxed: the flag publishes no other data. A future of `Core::stopped` reads
+        // `is_processed` and adds its waker under the lock taken below. So either the future sees
+        // this store, or `wakers` contains the future's waker.
         state.is_processed.store(true, Ordering::Relaxed);
         let wakers = mem::take(&mut *lock(&state.wakers));
         let hooks = self.shared.hooks_of(self.thread_index);

@@ -590,8 +590,8 @@ impl LocalTimer {
 
     /// Parks until the next deadline or a wake-up. While a virtual clock is before the next
     /// deadline, parks for at most a second, and reports a clock that has stood still for a second.
-    /// `still_since` is the result of the previous call: the time that the clock shows, and the
-    /// real time since which it has shown that time.
+    /// `still_since` is the result of the previous call: the reading of the virtual clock, and the
+    /// real time since which the clock has stood still.
     fn park_in_run_until(self, still_since: Option<[Instant; 2]>) -> Option<[Instant; 2]> {
         if !self.clock().is_virtual() || self.next_deadline() <= Some(self.now()) {
             self.prepare_sleep().park();
@@ -988,7 +988,8 @@ impl LocalTimer {
     #[must_use = "dropping the timers drops their callbacks"]
     pub fn drain(self) -> Vec<DrainedTimer> {
         // A drain inside a turn would be unsound: it would replace the state `InTurn`, which
-        // `Drop for ThreadWheel` checks. So the assertion reads that state, not `ThisThreadWheel`.
+        // `Drop for ThreadWheel` checks. So the assertion reads the wheel's `driver_state`, not
+        // `ThisThreadWheel`.
         assert!(
             !ThreadWheel::is_in_turn(),
             "a callback cannot drain its wheel: drain after the turn"

@@ -202,8 +202,8 @@ impl ReusableTimer {
         let shared = Rc::clone(state);
         let fire = move || Self { shared, is_owner: false, not_send: PhantomData }.fire(arming);
         let added = local_timer().try_add_local(when, fire);
-        // The add may have run user code, such as a destructor or the wake hook. Such code may have
-        // armed this `ReusableTimer`, or run a turn that fired the added timer.
+        // The add may have run user code, such as a destructor or the wake hook. User code in the
+        // add may have armed this `ReusableTimer`, or run a turn that fired the added timer.
         let was_armed_inside = state.latest_handle.get() != previous;
         match added {
             Ok(timer) if !was_armed_inside || timer.is_pending() => {

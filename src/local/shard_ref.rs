@@ -28,7 +28,7 @@ use crate::{
 /// Callbacks run on the thread that owns the wheel, in its turns. A reference keeps neither the
 /// thread nor its wheel alive: after the wheel has ended, no timer can be added. But the wheel's
 /// hooks, its `TimerFd` descriptor and the memory of its timers are freed only after all references
-/// have been dropped. This memory is about 88 bytes per timer, for the largest number of timers so
+/// have been dropped. The memory is about 88 bytes per timer, for the largest number of timers so
 /// far.
 ///
 /// # Examples
@@ -284,7 +284,7 @@ impl ShardRef {
             Ok(RemoteOutcome { sleep_to_interrupt, .. }) => sleep_to_interrupt,
             Err(refused) => {
                 // `callback` may own a `ThreadStopRequest`, whose drop sets a flag. The owner must
-                // see this flag before its next sleep, or be woken from its present sleep.
+                // see the stop flag before its next sleep, or be woken from its present sleep.
                 drop(refused);
                 self.shared.mailbox.request_turn();
                 self.shared.parker.fenced_sleep_in_progress().filter(|asleep| !asleep.is_undriven())
@@ -312,8 +312,8 @@ impl ShardRef {
         self.add_remote(schedule, call_site, OneShotClosure(callback))
     }
 
-    /// Adds to this thread's wheel. Not inlined, so that callers contain only the remote path.
-    /// Converts `when` here, so that the remote path need not build the `When` in memory.
+    /// Not inlined, so that callers contain only the remote path. Converts `when` here, so that the
+    /// remote path need not build the `When` in memory.
     #[inline(never)]
     fn add_to_own_wheel<F: FnOnce() + 'static>(
         call_site: CallSite,

@@ -41,7 +41,7 @@ per_thread! {
 }
 
 per_thread! {
-    /// A pointer to the value in `THREAD_WHEEL`. This variable has no destructor, so on most
+    /// A pointer to the value in `THREAD_WHEEL`. `THREAD_WHEEL_PTR` has no destructor, so on most
     /// platforms an access needs no check.
     static THREAD_WHEEL_PTR: Cell<Option<NonNull<ThreadWheel>>> = Cell::new(None);
 }
@@ -130,7 +130,6 @@ pub(crate) struct ThreadWheel {
     /// True if the user's loop has called `register_driver`, or drove the wheel before the first
     /// task or `TimerFd` registered.
     has_user_loop: Cell<bool>,
-    /// The thread's purgatories.
     clients: RefCell<Clients>,
     /// True if the purgatories must send their queued messages before a sleep or at the end of a
     /// turn.
@@ -298,8 +297,7 @@ impl ThreadWheel {
         reset_to.ok().flatten()
     }
 
-    /// Borrows the engine for `step`. `step` must not call user code, except the function of a
-    /// `Clock::from_fn`.
+    /// `step` must not call user code, except the function of a `Clock::from_fn`.
     #[inline(always)]
     pub(super) fn with_engine<R>(&self, step: impl FnOnce(&mut Engine<Callback>) -> R) -> R {
         step(&mut self.engine.borrow_mut())
@@ -753,8 +751,8 @@ impl ThreadWheel {
             self.driver_task_wakers.borrow_mut().push((id, Arc::clone(&waker)));
             waker
         });
-        // `set_driver_waker` fails while another thread copies the waker. Nothing would wake this
-        // task, so it gets a sleep of zero length.
+        // `set_driver_waker` fails while another thread copies the waker. Nothing would wake a task
+        // whose waker is not set, so its sleep has zero length.
         if !self.shared.hooks.set_driver_waker(Some(waker)) {
             return PreparedSleep::zero_length();
         }
@@ -786,8 +784,8 @@ impl ThreadWheel {
     /// Ends the wheel, and returns the pending timers. No turn may be in progress.
     pub(super) fn drain(&self) -> Vec<DrainedTimer> {
         self.flush_clients();
-        // `close` frees this shard's number, which a later shard may reuse. This thread must not
-        // seem to own that later shard.
+        // `close` frees this shard's number. If a later shard reuses the number, this thread must
+        // not seem to own that shard.
         ThisThreadWheel::set(None);
         self.driver_state.set(DriverState::Ended);
         let pending =
@@ -800,8 +798,8 @@ impl ThreadWheel {
         pending.map(to_pending).collect()
     }
 
-    /// Registers a client. Returns an error after a drain: a new client could reuse a removed
-    /// client's identifier, which drained timers still contain and may call.
+    /// Returns an error after a drain: a new client could reuse a removed client's identifier,
+    /// which drained timers still contain and may call.
     pub(crate) fn register_client(
         &self,
         client: Weak<dyn WheelClient>,
@@ -893,7 +891,7 @@ impl ThreadWheel {
     }
 
     /// If this thread has announced a sleep that would end after its own new deadline `nanos`, ends
-    /// that sleep and wakes the thread's loop. If no loop drives the wheel, publishes the wheel's
+    /// that sleep and wakes the thread's loop. If no loop drives the wheel, may publish the wheel's
     /// next deadline.
     #[inline]
     pub(super) fn end_sleep_for_deadline(&self, nanos: u64) {
@@ -1085,7 +1083,7 @@ static OWNER_HANDLE_VTABLE: OwnerHandleVTable = OwnerHandleVTable {
     is_pending: |handle| {
         ThreadWheel::with_current_engine(|engine| engine.is_pending(handle)) == Ok(true)
     },
-    // If this thread's wheel has ended, so has the timer, which then need not be shared.
+    // If this thread's wheel has ended, the timer has ended too, and nothing is shared.
     share: |handle| _ = ThreadWheel::with_current_engine(|engine| engine.share(handle)),
     is_in_turn: ThreadWheel::is_in_turn,
 };

@@ -13,8 +13,9 @@
 //! ```
 //!
 //! A remote thread may still act on the announcement of an earlier sleep, so the owner's arming may
-//! undo that thread's wake. But each thread queues its request before its wake. So the owner has
-//! already consumed the request, or finds it in the check after the announcement.
+//! undo that thread's wake. But a thread queues its request before it wakes the owner. So if the
+//! owner undoes a wake, it has already consumed the request, or finds it in the check after the
+//! announcement.
 
 use std::{
     cell::Cell,
@@ -31,7 +32,7 @@ use crate::{
 };
 
 /// A file descriptor that is readable when its thread's wheel needs a turn: at the next deadline,
-/// or when another thread wakes the owner. [`LocalTimer::timer_fd`] returns it. Needs the feature
+/// or when another thread wakes the owner. Returned by [`LocalTimer::timer_fd`]. Needs the feature
 /// `fd`, on Linux or Android.
 ///
 /// Any poller can drive the wheel through the descriptor: `select`, `poll`, `epoll`, `io_uring`, or
@@ -95,7 +96,7 @@ impl ThreadWheel {
         Ok(Arc::clone(cell.get_or_init(|| opened)))
     }
 
-    /// Arms the descriptor and announces a sleep. Returns `None` if the wheel has ended.
+    /// Returns `None` if the wheel has ended.
     fn arm_and_announce_sleep(
         &self,
         descriptor: &TimerDescriptor,

@@ -47,7 +47,7 @@ const HISTOGRAMS: [HistogramSpec; 3] = [
 /// Install the recorder before the call of [`Exporter::new`](Self::new). For Prometheus, use a
 /// version of `metrics-exporter-prometheus` that depends on corewheel's version of `metrics`; then
 /// `cargo tree --duplicates` does not list `metrics`. The Prometheus recorder exports histograms as
-/// summaries, unless its builder defines the ranges of their cells.
+/// summaries, unless the program sets the ranges of their cells in the recorder's builder.
 ///
 /// Do not call `export` on a busy core: many recorders record each fired timer separately.
 ///

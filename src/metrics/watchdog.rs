@@ -144,7 +144,6 @@ impl Drop for Watchdog {
     }
 }
 
-/// The result of a check of a shard.
 #[derive(Clone, Copy)]
 struct ShardCheck {
     /// The shard's serial, the number of its latest turn, and whether the turn is in progress. A

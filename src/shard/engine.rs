@@ -101,8 +101,8 @@ pub(crate) struct TimerAtClose<T> {
 }
 
 impl<T> TimersAtClose<T> {
-    /// Drops the payloads of cancelled timers, and frees memory of ended shards. Both may run user
-    /// code. Returns the pending timers.
+    /// Drops the payloads of cancelled timers, and frees memory of ended shards, both of which may
+    /// run user code. Returns the pending timers.
     pub(crate) fn drop_cancelled_payloads(self, shared: &Shared) -> Vec<TimerAtClose<T>> {
         for payload in self.cancelled_payloads {
             shared.hooks.drop_catching_panic(payload);
@@ -151,7 +151,6 @@ impl<T> Engine<T> {
         Ok(engine)
     }
 
-    /// Returns the number of live timers.
     pub(crate) fn len(&self) -> usize {
         self.stats.live as usize
     }
@@ -227,8 +226,8 @@ impl<T> Engine<T> {
             (_, Some(delay)) => {
                 let delay = saturating_nanos(delay);
                 let due = self.nanos_after(delay);
-                // Rounding up to a tick would delay a timer with a zero delay. So its deadline is
-                // lowered by almost a tick, and the next turn fires the timer.
+                // Rounding up to a tick would delay a timer with a zero delay. So the deadline of a
+                // zero delay is lowered by almost a tick, and the next turn fires the timer.
                 self.clock.tick.backdate_if_elapsed(due, delay == 0)
             }
             (RequestedTime::AtNanos(nanos), _) => nanos,
@@ -253,7 +252,7 @@ impl<T> Engine<T> {
     }
 
     /// Returns true if [`grant_add_allowance`](Self::grant_add_allowance) has allowed another add.
-    /// If not, the caller must call `grant_add_allowance` before the add.
+    /// If this returns false, the caller must call `grant_add_allowance` before the add.
     #[inline]
     pub(crate) fn has_add_allowance(&self) -> bool {
         self.stats.counts.added < self.add_allowance_end
@@ -519,8 +518,7 @@ impl<T> Engine<T> {
         self.clock.tick.tick_start_nanos(self.nodes.entry(index).deadline().get())
     }
 
-    /// Changes the period of a periodic timer. Returns false if the timer is not periodic, will not
-    /// run again, or is of another shard.
+    /// Returns false if the timer is not periodic, will not run again, or is of another shard.
     #[must_use = "the period is not set if the timer is not periodic or has ended"]
     pub(crate) fn set_period(&mut self, handle: TimerHandle, period: Duration) -> bool {
         let (index, generation) = (handle.index(), handle.generation);
@@ -1226,7 +1224,7 @@ impl<T> Engine<T> {
         };
         let has_message = self.backlog.refill_or_end_phase(&self.shared.mailbox, replace_link);
         // A remote add subtracts only the cancels in the mailbox from the live count. So this call
-        // must subtract the cancels that have just moved to the backlog.
+        // must subtract the cancels that have moved from the mailbox to the backlog.
         self.publish_live_count();
         has_message
     }

@@ -636,8 +636,8 @@ impl<T> Shard<T> {
     /// remote reset is queued, returns the beginning of the latest turn, so that the loop calls
     /// `turn` at once.
     ///
-    /// This moment is never after the earliest deadline, but it may be before, because some turns
-    /// only move timers between slots:
+    /// The returned moment is never after the earliest deadline, but it may be before, because some
+    /// turns only move timers between slots:
     ///
     /// - up to five turns for a timer due more than 2^17 - 2^11 ticks ahead,
     /// - a turn at the old deadline of timers that were reset to a later deadline: usually one turn
@@ -1144,8 +1144,8 @@ impl<T> Shard<T> {
     fn next_expired_in_pass(&mut self) -> Option<Expired<T>> {
         let claimed = self.claim_due_or_end_pass()?;
         if claimed.run.is_periodic() {
-            // The claim has counted a run of the periodic timer, but no fired timer. This call ends
-            // the timer, so it also counts as fired.
+            // The claim has counted a run of the periodic timer, but no fired timer. `next_expired`
+            // ends the timer, which also counts as fired.
             self.engine.stats.count_fired();
         }
         Some(self.finish_into_expired(claimed))

@@ -88,8 +88,8 @@ impl PreparedSleep<'_> {
     /// call may return earlier. Use this method in a loop that only runs timers.
     ///
     /// Between the announcement and this call, the thread must not park for any other reason, such
-    /// as a wait for a channel or a lock. That park could consume the wake-up, and this sleep would
-    /// be too long.
+    /// as a wait for a channel or a lock. Another park could consume the wake-up, so that this
+    /// sleep would last too long.
     ///
     /// If [`Config::wake_hook`](crate::Config::wake_hook) sets a hook, a wake-up both calls the
     /// hook and ends this sleep. With a hook, the first `park` of a wheel or shard returns at once.
@@ -126,7 +126,7 @@ impl PreparedSleep<'_> {
         self.park();
     }
 
-    /// Parks this thread until the timeout or a wake-up. Returns at once if the timeout is zero.
+    /// Parks this thread, unless the timeout is zero.
     pub(crate) fn park_within(timeout: Option<Duration>) {
         match timeout {
             None => park(),

@@ -21,9 +21,9 @@ pub(super) struct Stats {
     /// True if the previous pass left entries or messages unprocessed, or was abandoned. Also true
     /// after an add to a full shard has consumed messages, because other messages may remain.
     pub(super) last_pass_left_work: bool,
-    /// Turns up to this number may skip the pass. A later turn must begin a pass, which publishes
-    /// the counts. Zero if the next turn must begin a pass, because work may remain or a pass was
-    /// requested.
+    /// Turns up to this number may skip the pass. A turn with a higher number must begin a pass,
+    /// which publishes the counts. Zero if the next turn must begin a pass, because work may remain
+    /// or a pass was requested.
     pub(super) skip_passes_until_turn: Cell<u64>,
     /// True from the beginning of a pass until the length of its turn is measured.
     pub(super) turn_length_is_unmeasured: Cell<bool>,

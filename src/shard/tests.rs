@@ -263,8 +263,8 @@ fn nodes_of_remote_timers_are_reused() {
         (0..=turns).for_each(|_| assert_eq!(turn_and_count_fired(&mut shard), 0));
         let pages = shard.engine.nodes.page_count();
         assert!((20..=30).contains(&pages), "{pages} pages after {turns} turns");
-        // In tests, a page has two nodes, of which one index is even. First cancels the timers with
-        // even indices, so that each page keeps one used node.
+        // In tests, a page has a node with an even index and a node with an odd index. First
+        // cancels the timers with even indices, so that each page keeps one used node.
         let (ones, others): (Vec<_>, Vec<_>) =
             timers.into_iter().partition(|timer| timer.index() % 2 == 0);
         assert!(ones.into_iter().chain(others).all(|timer| shard.cancel(timer).is_some()));
