@@ -29,7 +29,7 @@ use crate::{
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LateCause {
-    /// The loop called `turn` late: no earlier turn could have fired the timer.
+    /// The loop called `turn` late: the timer fired in the first turn after its deadline.
     Loop = 0,
     /// The previous turn reached the timer's deadline, but did not finish.
     LeftOver = 1,
@@ -122,8 +122,8 @@ impl Gauges {
     #[inline]
     pub(crate) fn record_idle_turn(&self, now: u64) {
         if self.is_publishing() {
-            // Relaxed: an independent word. An idle turn publishes only this time, so a reader may
-            // combine the time with the number of an earlier turn.
+            // Relaxed: an independent word. An idle turn publishes only its time, so a reader may
+            // combine this time with the number of an earlier turn.
             self.turn_began_at.store(now, Ordering::Relaxed);
         }
     }
@@ -296,7 +296,7 @@ impl Gauges {
         // Acquire: the load of `turn_began_at` below returns the time of turn `turns_begun`, or of
         // a later turn. Pairs with the Release in `record_turn_begin`.
         let turns_begun = self.turns_begun.load(Ordering::Acquire);
-        // Relaxed: these three words are independent of each other.
+        // Relaxed: the three words loaded below are independent of each other.
         let ended = self.turns_ended.load(Ordering::Relaxed);
         TurnState {
             turns_begun,

@@ -546,7 +546,7 @@ impl ThreadWheel {
             }
             DriverState::NoDriverExpected => {
                 let (next_due, now) = self.with_engine(|engine| engine.publish_and_get_next_due());
-                // The new timer itself is not reported, even if its deadline has already elapsed.
+                // Does not report the new timer itself, even if its deadline has already elapsed.
                 if next_due < new_deadline {
                     self.shared.report_overdue_timer(now.saturating_sub(next_due));
                 }
@@ -857,8 +857,7 @@ impl ThreadWheel {
         }
     }
 
-    /// Flushes and trims the clients. Returns true if a client has already requested another flush
-    /// or trim.
+    /// Flushes and trims the clients. Returns true if a client has requested another flush or trim.
     #[cold]
     #[inline(never)]
     fn flush_and_trim_clients(&self) -> bool {

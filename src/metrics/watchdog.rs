@@ -137,8 +137,8 @@ impl Drop for Watchdog {
         drop(sender);
         // `report` may drop its own watchdog, but a thread cannot join itself.
         if thread.thread().id() != thread::current().id() {
-            // Ignores a panic of `report`, which the standard panic hook has already printed.
-            // Dropping the panic's payload may panic again.
+            // Ignores a panic of `report`, which the standard panic hook has printed. Dropping the
+            // panic's payload may panic again.
             catch_panic_silently(|| drop(thread.join()));
         }
     }

@@ -593,8 +593,8 @@ impl<T> Engine<T> {
         is_idle
     }
 
-    /// Begins a pass at the latest reading of the clock. Ends the pass at once if there is nothing
-    /// to process.
+    /// Begins a pass at the latest reading of the clock. Ends the pass if there is nothing to
+    /// process.
     pub(super) fn begin_pass_and_end_if_empty(&mut self, budget: usize) {
         let has_urgent = self.begin_pass(budget);
         if !has_urgent && self.wheel.is_pass_done() && !self.backlog.may_have_low_messages() {

@@ -111,8 +111,8 @@ impl<P: fmt::Debug> fmt::Debug for Expired<P> {
 /// An expiry of a one-shot or periodic timer, from
 /// [`Shard::next_expiry`](crate::Shard::next_expiry).
 ///
-/// The timer of a [`Periodic`](Self::Periodic) expiry is already pending again. The timer continues
-/// even if the loop ignores this value or panics.
+/// The timer of a [`Periodic`](Self::Periodic) expiry is already pending again. A periodic timer
+/// continues even if the loop ignores its expiry or panics.
 ///
 /// # Examples
 ///
