@@ -132,12 +132,12 @@ impl Config {
 
     /// Sets the largest number of live timers. At the limit, an add is refused, and `try_add`
     /// returns the callback. The default, and the maximum, is 2^25 - 1. A queued closure of
-    /// [`ShardRef::run`](crate::ShardRef::run) counts too.
+    /// [`ShardRef::run`](crate::ShardRef::run) counts as a timer.
     ///
-    /// At the limit, the owner's add first removes remotely cancelled timers.
+    /// At the limit, the owner's add first removes remotely cancelled timers, to make room.
     ///
-    /// For remote adds, the limit is approximate. The timers that the owner has added since its
-    /// latest turn or announced sleep do not count, but cancelled timers may count.
+    /// For remote adds, the limit is approximate. A remote add does not see the timers that the
+    /// owner has added since its latest turn or announced sleep, but may count cancelled timers.
     ///
     /// # Examples
     ///
@@ -180,9 +180,8 @@ impl Config {
     /// [`metrics`](crate::metrics::ShardMetrics::callback_durations).
     ///
     /// A measured callback costs two more readings of a clock. A wheel of `Timers::per_worker_with`
-    /// measures no callbacks. If several kinds of callbacks alternate regularly, `one_in` and the
-    /// number of kinds should have no common factor. With a common factor, some kinds are never
-    /// measured.
+    /// measures no callbacks. If several kinds of callbacks alternate regularly, and their number
+    /// has a common factor with `one_in`, some kinds are never measured.
     ///
     /// # Examples
     ///
@@ -208,7 +207,8 @@ impl Config {
     /// default is 100 ms.
     ///
     /// If the timer was added through a [`ShardRef`](crate::ShardRef), the canceller usually drops
-    /// the callback itself. Other remote cancels cause at most two extra wake-ups per `time`.
+    /// the callback itself. Remote cancels of timers that the owner added cause at most two extra
+    /// wake-ups per `time`.
     ///
     /// The loop must announce its sleeps (`prepare_sleep`) and call `turn` after each sleep. A
     /// cancel cannot end an unannounced sleep: the callback stays until the next turn.
@@ -242,9 +242,9 @@ impl Config {
     /// shard's memory. If the hook panics, the owner sleeps until its timeout, or until the next
     /// call of the hook.
     ///
-    /// The hook may send requests to any shard. A request that wakes a shard calls that shard's
-    /// hook at once, inside the running hook. A call deeper than 32 hooks, or inside the same hook
-    /// for the same sleep, is omitted.
+    /// The hook may send requests to any shard. If a hook's request wakes a shard, the shard's hook
+    /// is called at once, inside the first hook. A call deeper than 32 hooks, or inside the same
+    /// hook for the same sleep, is omitted.
     ///
     /// # Examples
     ///

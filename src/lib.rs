@@ -76,10 +76,10 @@
 //! * **Exactly once.** A timer fires, is cancelled, or is handed back or dropped by its ending
 //!   wheel. [`TimerHandle::cancel`] says at once, on any thread, whether this call has ended the
 //!   timer.
-//! * **No locks.** On a timer's own core, add, cancel, reset and turn take no lock and, in the
-//!   steady state, allocate nothing. The only system call of these operations reads the clock.
-//!   Callbacks that capture up to 32 bytes, aligned to at most 8, are stored inline. Remote adds,
-//!   cancels and resets are lock-free. The owner never waits for another core.
+//! * **No locks.** On a timer's own core, add, cancel, reset and turn take no lock. In the steady
+//!   state, operations of the owner allocate nothing and make no system call except to read the
+//!   clock. Callbacks that capture up to 32 bytes, aligned to at most 8, are stored inline. Remote
+//!   adds, cancels and resets are lock-free. The owner never waits for another core.
 //! * **Nothing is borrowed while your code runs.** Callbacks and destructors may add, cancel and
 //!   reset timers. A turn inside a callback does nothing, and sets [`Turn::nested`].
 //! * **Panics are contained.** A callback's panic is caught and reported ([`Config::on_panic`]),
@@ -107,14 +107,14 @@
 //! * `metrics`: `metrics::Exporter`, for the `metrics` facade.
 //! * `tracing`: events for caught panics, hanging loops and wheels without a loop; see [`metrics`].
 //! * `origins`: `LocalTimer::live_timers_by_call_site`, which lists the call sites that added the
-//!   live timers. Costs 16 bytes and one clock reading per timer.
+//!   live timers, at the cost of 16 bytes and one clock reading per timer.
 //!
 //! `doc/verification.md` lists the guarantees and their tests. `ARCHITECTURE.md` describes how
 //! corewheel works.
 
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// If one of these features is off, some doc links have no target, and some code is unused.
+// If a default feature is off, some doc links have no target, and some code is unused.
 #![cfg_attr(
     not(all(feature = "std", feature = "cores", feature = "futures", feature = "purgatory")),
     allow(rustdoc::broken_intra_doc_links, dead_code, unused_imports)

@@ -11,7 +11,8 @@ const SMALL_LIMITS: bool = cfg!(any(test, miri)) || IS_LOOM;
 pub(crate) const IS_LOOM: bool = cfg!(all(loom, feature = "models"));
 
 /// A page has 2^`PAGE_BITS` entries. A page of 4,096 entries usually takes at least 128 KiB. Many
-/// allocators map such a block directly from the operating system, and unmap it when it is freed.
+/// allocators map blocks of at least 128 KiB directly from the operating system, and unmap a freed
+/// block.
 pub(crate) const PAGE_BITS: u32 = if SMALL_LIMITS { 1 } else { 12 };
 
 /// The number of empty pages to keep, so that repeated batches of up to 8,192 timers reuse the same
@@ -19,7 +20,7 @@ pub(crate) const PAGE_BITS: u32 = if SMALL_LIMITS { 1 } else { 12 };
 pub(crate) const SPARE_PAGES: u32 = if SMALL_LIMITS { 1 } else { 2 };
 
 /// When a page's free list is empty, up to this many never-used places of the page are added to the
-/// list. The memory of the other never-used places stays untouched.
+/// list. The other never-used places stay untouched, so they usually occupy no physical memory.
 pub(crate) const FREE_LIST_REFILL_MAX: usize = if SMALL_LIMITS { 1 } else { 64 };
 
 /// The length of a purgatory's *trim interval*, in turns. At the end of each interval, the
@@ -37,8 +38,8 @@ pub(crate) const PURGATORY_TRIM_INTERVAL_TURNS: u32 = if IS_LOOM {
 pub(crate) const PREFETCH_MIN_WHEEL_ENTRIES: u32 = if SMALL_LIMITS { 4 } else { 65_536 };
 
 /// The first level of a wheel has 2^(`LEVEL_BITS` + `FIRST_LEVEL_EXTRA_BITS`) slots. With a tick of
-/// a millisecond, a shard's first level covers at least the next 129 s. Most timers of a server are
-/// due within this time, so they never *cascade* to a lower level.
+/// a millisecond, a shard's first level covers at least the next 129 s. So most timers of a server
+/// go to the first level, and never *cascade* to a lower level.
 pub(crate) const FIRST_LEVEL_EXTRA_BITS: u32 = if SMALL_LIMITS { 2 } else { 6 };
 
 /// While a wheel advances, it prefetches the entries of the next ticks, up to this many ticks
@@ -50,7 +51,7 @@ pub(crate) const PREFETCHED_TICKS: usize = if SMALL_LIMITS { 2 } else { 16 };
 pub(crate) const POSTPONABLE_PER_SLOT_MAX: u32 = if SMALL_LIMITS { 2 } else { 96 };
 
 /// Maximum number of entries that one turn moves to lower levels in advance, before the first tick
-/// of their slot (P7). A late turn may exceed this number.
+/// of their slot (P7). A late turn may move more entries.
 pub(crate) const CASCADED_AHEAD_PER_TURN_MAX: u32 = if SMALL_LIMITS { 6 } else { 8192 };
 
 /// The `LEVEL_BITS` of a shard's wheel.
@@ -79,7 +80,7 @@ pub(crate) const RESERVE_MAX: u32 = if SMALL_LIMITS { INDEX_MAX } else { 1 << 24
 
 /// When a shard ends, and before a long sleep, a thread tries this many times to advance the epoch
 /// (see `reclaim`). Three advances suffice to free all retired memory that no pinned thread may
-/// read. Loom models try once, to limit the interleavings.
+/// read, so one try may fail. Loom models try once, to limit the interleavings.
 pub(crate) const EPOCH_ADVANCE_TRIES: usize = if IS_LOOM { 1 } else { 4 };
 
 /// Maximum number of retired pages that one call of `RetiredPages::free_some_reclaimable` frees.
@@ -87,7 +88,7 @@ pub(crate) const EPOCH_ADVANCE_TRIES: usize = if IS_LOOM { 1 } else { 4 };
 pub(crate) const PAGES_FREED_PER_CALL_MAX: usize = 4;
 
 /// Maximum number of emptied pages for which one pass calls `OwnerSlab::trim` (P7). Later turns
-/// free the other pages.
+/// free the other emptied pages.
 pub(crate) const SLAB_TRIMS_PER_PASS_MAX: u32 = 2;
 
 /// Maximum number of retired pages of a shard (P8). A *retired* page is freed once no thread can
@@ -98,13 +99,13 @@ pub(crate) const RETIRED_PAGES_MAX: usize = if SMALL_LIMITS { 4 } else { 8 };
 /// Maximum number of shards that can exist in a process at the same time.
 pub(crate) const SHARDS_MAX: u32 = if IS_LOOM { 4 } else { 1 << 14 };
 
-/// A sleeping owner is woken when this many cancels, or this many adds and resets, are queued. This
-/// bounds the number of cancelled timers whose payloads wait for the owner (P8).
+/// A sleeping owner is woken when this many cancels, or this many adds and resets, are queued. The
+/// wake-up bounds the number of cancelled timers whose payloads wait for the owner (P8).
 pub(crate) const WAKE_AT_QUEUED_MESSAGES: u32 = if SMALL_LIMITS { 2 } else { 1024 };
 
 /// When a mailbox's message count reaches this value, the count is lowered by
-/// `WAKE_AT_QUEUED_MESSAGES`. A count below `MESSAGE_COUNT_OVERFLOW - WAKE_AT_QUEUED_MESSAGES` is
-/// exact.
+/// `WAKE_AT_QUEUED_MESSAGES`. So a message count is exact only below `MESSAGE_COUNT_OVERFLOW -
+/// WAKE_AT_QUEUED_MESSAGES`.
 pub(crate) const MESSAGE_COUNT_OVERFLOW: u32 = 1 << 12;
 
 /// Maximum number of messages in a batch that a purgatory sends to another core. A turn consumes a
@@ -137,7 +138,8 @@ pub(crate) const PURGATORY_CHAIN_BYTES_FREED_PER_TURN_MAX: usize =
     if SMALL_LIMITS { 256 } else { 1 << 18 };
 
 /// A purgatory's hash table keeps up to this many chains even if the table has no keys. The table's
-/// list of keys to drop also keeps memory for up to this many keys.
+/// list of removed keys, whose destructors have not yet run, also keeps memory for up to this many
+/// keys.
 pub(crate) const PURGATORY_SPARE_CHAINS_MAX: usize = if SMALL_LIMITS { 16 } else { 1024 };
 
 /// A purgatory's hash table adds chains if there are at most this many chains per key. With few
@@ -154,8 +156,9 @@ pub(crate) const DEFERRED_COMPLETIONS_CAPACITY_MAX: usize = 1024;
 /// Maximum number of consumed batches that a purgatory keeps for reuse.
 pub(crate) const SPARE_PURGATORY_BATCHES_MAX: usize = if SMALL_LIMITS { 1 } else { 16 };
 
-/// The first poll of an async sleep longer than this many nanoseconds does not check whether the
-/// deadline has already passed. If the deadline has passed, the next turn fires the sleep's timer.
+/// The first poll of an async sleep longer than this many nanoseconds adds a timer without checking
+/// whether the deadline has elapsed. If the sleep's deadline has elapsed, the next turn fires the
+/// timer.
 pub(crate) const ELAPSED_CHECK_MAX_SLEEP_NANOS: u64 = 1_000_000_000;
 
 /// Before a sleep of at least this many nanoseconds, the owner frees surplus memory, because no
@@ -169,9 +172,9 @@ pub(crate) const MESSAGES_PER_TURN_MAX: usize = if SMALL_LIMITS { 1 << 20 } else
 /// causes a report (see `metrics`).
 pub(crate) const SHORT_OVERDUE_GRACE_NANOS: u64 = 100_000_000;
 
-/// The longer grace period, in nanoseconds. This period applies to a `Shard`, to a wheel of
-/// `Timers::per_worker`, and to a thread that has registered a driver, installed a configuration or
-/// returned from `run_until`.
+/// The longer grace period, in nanoseconds, instead of `SHORT_OVERDUE_GRACE_NANOS`. The longer
+/// period is for a `Shard`, a wheel of `Timers::per_worker`, and a thread that has registered a
+/// driver, installed a configuration or returned from `run_until`.
 pub(crate) const LONG_OVERDUE_GRACE_NANOS: u64 = 1_000_000_000;
 
 /// The number of times that a thread tries to claim a wheel of `Timers::per_worker`. If all
@@ -181,16 +184,16 @@ pub(crate) const WHEEL_CLAIM_TRIES: u32 = if SMALL_LIMITS { 1 } else { 16 };
 /// Maximum sleep of a `TimersDriver` if it could not announce the sleep on a claimed wheel.
 pub(crate) const UNANNOUNCED_SLEEP_MAX: Duration = Duration::from_micros(100);
 
-/// Maximum number of wheel entries, and of messages, that a turn of `future::drive` processes. The
-/// limit lets other tasks run soon.
+/// Maximum number of wheel entries, and of messages, that a turn of `future::drive` processes, so
+/// that other tasks run soon.
 pub(crate) const DRIVE_TURN_BUDGET: usize = 1_024;
 
 /// Maximum number of consecutive remote resets of one timer that a turn applies, if each requests
-/// an elapsed deadline. Then the timer waits for the next turn.
+/// an elapsed deadline. A timer that is reset more often waits for the next turn.
 pub(crate) const ELAPSED_REMOTE_RESETS_MAX: usize = if SMALL_LIMITS { 2 } else { 8 };
 
-/// The mailbox yields the newest message first. One turn reverses at most this many adds and resets
-/// into FIFO order. The reversal costs about one cache miss for each message.
+/// Maximum number of adds and resets that one turn reverses into FIFO order, because the mailbox
+/// yields the newest first. The reversal costs about one cache miss for each message.
 pub(crate) const REVERSED_MESSAGES_PER_TURN_MAX: usize = if SMALL_LIMITS { 64 } else { 4096 };
 
 /// The owner of a shard publishes its counts after this many turns, even if its loop never calls
@@ -201,8 +204,8 @@ pub(crate) const COUNTS_PUBLISH_INTERVAL_TURNS: u64 = if SMALL_LIMITS { 2 } else
 pub(crate) const HISTOGRAM_MIN_NANOS_LOG2: u32 = 10;
 
 /// The number of cells of a histogram of durations. Each doubling of the duration, from a
-/// microsecond to more than an hour, takes four cells. The first and the last cell count durations
-/// outside this range.
+/// microsecond to more than an hour, takes four cells. The first and the last cell count shorter
+/// and longer durations.
 pub(crate) const HISTOGRAM_CELLS: usize = if IS_LOOM { 2 } else { 1 + 4 * 32 + 1 };
 
 /// The shortest tick, in nanoseconds.

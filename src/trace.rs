@@ -1,7 +1,7 @@
 //! Reports rare incidents through `tracing`. Without the feature `tracing`, or without a
 //! subscriber, reports only wheels that no loop drives, on standard error.
 //!
-//! A `tracing` subscriber may call corewheel or panic. So a caller of these functions must hold no
+//! A `tracing` subscriber may call corewheel or panic, so callers of this module must hold no
 //! borrow and must catch panics (P5 and P6 in `ARCHITECTURE.md`).
 #![cfg_attr(
     not(feature = "tracing"),
@@ -21,7 +21,7 @@ pub(crate) fn report_caught_panic(place: &dyn fmt::Debug, message: Option<&str>)
 
 /// Why a wheel that no loop drives is reported.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum UndrivenIncident {
+pub(crate) enum UndrivenReason {
     /// A timer is overdue.
     Overdue,
     /// The thread has ended and dropped this number of timers. The thread's wheel never had a turn.
@@ -47,14 +47,14 @@ pub(crate) fn report_undriven_wheel(
     thread: Option<impl fmt::Debug>,
     overdue: Duration,
     is_thread_wheel: bool,
-    incident: UndrivenIncident,
+    reason: UndrivenReason,
 ) {
-    use UndrivenIncident::{
+    use UndrivenReason::{
         ClockStandsStill, DroppedAfterLastTurn, DroppedWithoutTurn, Overdue, UsedOnTimersDriver,
     };
-    let advice = if let ClockStandsStill = incident {
+    let advice = if let ClockStandsStill = reason {
         "move the clock in the condition of `run_until`, or from another thread"
-    } else if let UsedOnTimersDriver = incident {
+    } else if let UsedOnTimersDriver = reason {
         "in a callback, do not add through `local_timer()`: capture a clone of the `ShardRef` and \
          add through it"
     } else if is_thread_wheel {
@@ -66,7 +66,7 @@ pub(crate) fn report_undriven_wheel(
     };
     #[cfg(feature = "tracing")]
     {
-        let event = match incident {
+        let event = match reason {
             Overdue => "a timer is overdue and no loop drives it",
             UsedOnTimersDriver => {
                 "a thread that runs a `TimersDriver` has a timer on its own wheel"
@@ -75,7 +75,7 @@ pub(crate) fn report_undriven_wheel(
             DroppedWithoutTurn(_) | DroppedAfterLastTurn(_) => "",
         };
         if !event.is_empty() && !tracing::dispatcher::get_default(Dispatch::is::<NoSubscriber>) {
-            let overdue = matches!(incident, Overdue).then(|| tracing::field::debug(overdue));
+            let overdue = matches!(reason, Overdue).then(|| tracing::field::debug(overdue));
             return tracing::error!(shard, name, overdue, advice, "{event}");
         }
     }
@@ -84,7 +84,7 @@ pub(crate) fn report_undriven_wheel(
         ("", None) => "an unnamed thread".to_owned(),
         _ => format!("thread '{name}'"),
     };
-    match incident {
+    match reason {
         Overdue => eprintln!(
             "corewheel: a timer of {owner} (shard {shard}) has been overdue for {overdue:?}, \
              and no loop drives it: {advice}"

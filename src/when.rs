@@ -197,9 +197,9 @@ impl SpreadSequence {
     ///
     /// Multiples of the golden ratio, modulo one (Weyl's sequence), fill the range almost evenly.
     pub(crate) fn next_delay_nanos(&self, range: Duration) -> u64 {
-        // A timer without a spread does not advance the sequence. Otherwise, if only every 55th
-        // timer had a spread, the fractions would be almost equal, because 55 is a Fibonacci
-        // number.
+        // A timer without a spread does not advance the sequence. If each timer advanced the
+        // sequence, the fractions of every 55th timer would be almost equal, because 55 is a
+        // Fibonacci number.
         if range.is_zero() {
             return 0;
         }

@@ -120,8 +120,8 @@ impl ManualClock {
         Self(Arc::new(ManualState { origin, nanos, next_spread_seed, blur }))
     }
 
-    /// Sets the bounds that an [`inexact`](Self::inexact) clock gives: the time minus `before`, and
-    /// the time plus `after`. The two bounds must be at most 10 us apart.
+    /// Sets the bounds that an [`inexact`](Self::inexact) clock gives, at most 10 us apart: the
+    /// time minus `before`, and the time plus `after`.
     #[cfg(all(feature = "models", not(loom)))]
     #[doc(hidden)]
     pub fn blur(&self, before: Duration, after: Duration) {

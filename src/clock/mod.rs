@@ -53,8 +53,8 @@ use crate::{clock::tick::saturating_nanos, util::panics::catch_panic_silently};
 #[derive(Clone, Debug)]
 pub struct Clock(ClockSource);
 
-// `repr(u8)` stores the enum's tag in a separate byte. A tag inside the `Instant` makes readings
-// slower.
+// `repr(u8)` stores the enum's tag in a separate byte, because a tag inside the `Instant` would
+// make readings slower.
 #[derive(Clone, Debug)]
 #[repr(u8)]
 enum ClockSource {
@@ -79,8 +79,9 @@ struct FunctionClock {
     elapsed: Arc<dyn Fn() -> Duration + Send + Sync>,
 }
 
-/// Holds the function of a [`Clock::from_fn`], and catches a panic when the function is dropped. A
-/// panic in an exiting thread would end the process. The option is `None` only during the drop.
+/// Holds the function of a [`Clock::from_fn`], and catches a panic when the function is dropped,
+/// because a panic in an exiting thread would end the process. The option is `None` only during the
+/// drop.
 struct CatchPanicOnDrop<F>(Option<F>);
 
 impl<F> Drop for CatchPanicOnDrop<F> {
@@ -118,30 +119,31 @@ impl Clock {
     /// us later than with the monotonic clock.
     ///
     /// Use this clock in a loop that reads the clock more than once every 10 us. Each turn, and
-    /// each add or reset by the owner, reads the clock. In a slower loop, readings cost more than
-    /// with the monotonic clock. Do not use the fast clock with ticks of about 10 us or less,
-    /// because timers could fire a tick or more late.
+    /// each add or reset by the owner, reads the clock. In a loop that reads the clock less often,
+    /// readings cost more than with the monotonic clock. Do not use the fast clock with ticks of
+    /// about 10 us or less, because timers could fire a tick or more late.
     ///
     /// The fast clock needs `x86_64`, Linux, and an invariant counter that the kernel's own clock
     /// uses. The file `/sys/devices/system/clocksource/clocksource0/current_clocksource`, if
-    /// readable, must contain `tsc`. In virtual machines the file often contains `kvm-clock`; an
-    /// administrator can write `tsc` to it. If the machine does not meet these conditions, this
-    /// function returns the monotonic clock, and [`is_fast`](Self::is_fast) returns false.
+    /// readable, must contain `tsc`. In virtual machines, `current_clocksource` often contains
+    /// `kvm-clock`; an administrator can write `tsc` to this file. On other machines, this function
+    /// returns the monotonic clock, and [`is_fast`](Self::is_fast) returns false.
     ///
     /// # Why it can be trusted
     ///
-    /// A shard first measures the counter's rate for at least two milliseconds. Later, the shard
-    /// uses the counter only in the 13 us after a reading of the monotonic clock. The estimates
-    /// allow for changes of the monotonic clock's rate, which the kernel limits to 11 %.
+    /// A shard first measures the counter's rate for at least two milliseconds. After the
+    /// measurement, the shard uses the counter only in the 13 us after a reading of the monotonic
+    /// clock. The estimates allow for changes of the monotonic clock's rate, which the kernel
+    /// limits to 11 %.
     ///
     /// The counters of all cores must agree and never stop. The kernel checks the counters, because
     /// its own clock depends on them. If the counter contradicts the clock, the shard measures the
     /// counter's rate again. After repeated contradictions, the shard reads only the monotonic
     /// clock.
     ///
-    /// An error of the counter lasts at most until the next reading of the monotonic clock. Until
-    /// then, timers may fire up to 10 us early if the counter runs ahead. If the counter falls
-    /// behind by a time t, new timers may fire up to t early.
+    /// An error of the counter lasts at most until the next reading of the monotonic clock. If the
+    /// counter runs ahead, timers may fire up to 10 us early. If the counter falls behind by a time
+    /// t, new timers may fire up to t early.
     ///
     /// # Examples
     ///
@@ -335,14 +337,14 @@ impl Clock {
     /// Converts a reading of `other` to a reading of this clock.
     pub(crate) fn convert_nanos_from(&self, other: &Self, nanos: u64) -> u64 {
         match (&self.0, &other.0) {
-            // Both origins are times of `CLOCK_BOOTTIME`. A conversion through an `Instant` would
-            // miss suspensions between the creations of the two clocks.
+            // Subtracts the origins, which are times of `CLOCK_BOOTTIME`, because a conversion
+            // through an `Instant` would miss suspensions between the creations of both clocks.
             (
                 ClockSource::BootTime { nanos_at_origin: own_origin, .. },
                 ClockSource::BootTime { nanos_at_origin: other_origin, .. },
             ) => nanos.saturating_add(*other_origin).saturating_sub(*own_origin),
-            // Reads `other` first. So the result is late by the time between the two readings, and
-            // never early.
+            // Reads `other` first, so that the result is late by the time between the two readings,
+            // and never early.
             (ClockSource::BootTime { .. }, _) | (_, ClockSource::BootTime { .. }) => {
                 let remaining = nanos.saturating_sub(other.nanos());
                 self.nanos().saturating_add(remaining)

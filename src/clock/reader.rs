@@ -37,16 +37,16 @@ impl Reading {
 pub(crate) struct ShardClock {
     pub(crate) source: Clock,
     pub(crate) tick: TickLength,
-    /// For a [fast clock](Clock::fast): estimates the time from the processor's counter. `None` for
-    /// other clocks, and after a faulty counter was abandoned.
+    /// For a [fast clock](Clock::fast): estimates the time from the processor's counter. `None` if
+    /// the clock is not fast, or if a faulty counter was abandoned.
     estimator: Option<ClockEstimator>,
     /// The latest reading, merged with the earlier ones. Neither bound ever decreases.
     pub(crate) latest: Reading,
-    /// The lower bound of the reading at the beginning of the latest turn. Before the first turn,
-    /// the lower bound of the first reading.
+    /// The lower bound of the reading at the beginning of the latest turn, or of the first reading
+    /// before the first turn.
     pub(crate) turn_start: u64,
     /// The value of `turn_start` before the latest turn that was not idle, or zero if every turn
-    /// was idle.
+    /// was idle. The loop does not cause the lateness of timers that were already due at this time.
     pub(crate) turn_start_before_last_pass: u64,
     /// The number of readings that showed that the clock had gone backwards.
     pub(crate) regressions: u64,
@@ -90,8 +90,8 @@ impl ShardClock {
     /// Reads the clock itself, and updates the estimator, if there is one.
     ///
     /// The clock must be read between the two counts of the [`Anchor`]. The kernel's clock code
-    /// waits until the first count has been read. `read_ordered` reads the second count after the
-    /// clock code has completed.
+    /// waits until the first count has been read, and `read_ordered` waits until the clock code has
+    /// completed.
     #[inline]
     pub(crate) fn read_slow(&mut self) {
         let Some(estimator) = &mut self.estimator else {

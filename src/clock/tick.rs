@@ -100,9 +100,9 @@ impl TickLength {
     /// Returns the time from which a periodic timer counts its period after a reset to `due`. `min`
     /// and `max` are the bounds of the reset's clock reading. If the requested deadline had
     /// elapsed, the reset lowered it to at most `min`, and then
-    /// [backdated](Self::backdate_if_elapsed) it. This function undoes the backdating. A result
-    /// before `min` is the requested deadline. Otherwise, the requested deadline may have been as
-    /// late as `max`, so the function returns the later of `max` and `due`.
+    /// [backdated](Self::backdate_if_elapsed) it. If undoing the backdating gives a time before
+    /// `min`, this time is the requested deadline. If not, the requested deadline may have been as
+    /// late as `max`: the function returns the later of `max` and `due`.
     pub(crate) fn period_start_after_reset(self, due: u64, min: u64, max: u64) -> u64 {
         let not_backdated = due.saturating_add(self.nanos - 1);
         if not_backdated < min { not_backdated } else { max.max(due) }

@@ -22,7 +22,7 @@ use crate::{
     error::{AddError, AddErrorReason},
     gauges::{Gauges, TurnState},
     limits::WAKE_AT_QUEUED_MESSAGES,
-    trace::{self, UndrivenIncident},
+    trace::{self, UndrivenReason},
     util::{
         panics::catch_panic_silently,
         prefetch::prefetch,
@@ -161,14 +161,14 @@ impl Shared {
     /// [`report_undriven_wheel`](Self::report_undriven_wheel) describes.
     #[cold]
     pub(crate) fn report_overdue_timer(&self, overdue_nanos: u64) {
-        self.report_undriven_wheel(overdue_nanos, UndrivenIncident::Overdue);
+        self.report_undriven_wheel(overdue_nanos, UndrivenReason::Overdue);
     }
 
     /// Reports that no loop drives the wheel, if `overdue_nanos` is at least the grace period.
     /// Reports at most once until `set_overdue_grace` is called. The caller must hold no borrow of
     /// corewheel's state, because a report may run user code.
     #[cold]
-    pub(crate) fn report_undriven_wheel(&self, overdue_nanos: u64, incident: UndrivenIncident) {
+    pub(crate) fn report_undriven_wheel(&self, overdue_nanos: u64, reason: UndrivenReason) {
         if self.gauges.claim_undriven_report(overdue_nanos) {
             let (number, overdue) = (self.number, Duration::from_nanos(overdue_nanos));
             let is_thread_wheel = self.slab.holds_callbacks;
@@ -180,7 +180,7 @@ impl Shared {
                     thread,
                     overdue,
                     is_thread_wheel,
-                    incident,
+                    reason,
                 );
             });
         }

@@ -39,7 +39,7 @@ use crate::{
     limits::LONG_OVERDUE_GRACE_NANOS,
     metrics::ShardMetrics,
     shard::PreparedSleep,
-    trace::UndrivenIncident,
+    trace::UndrivenReason,
     when::When,
 };
 
@@ -602,7 +602,7 @@ impl LocalTimer {
         let longest = Duration::from_nanos(LONG_OVERDUE_GRACE_NANOS);
         if real_now - since >= longest {
             let _ = ThreadWheel::with(|local| {
-                local.shared.report_undriven_wheel(u64::MAX, UndrivenIncident::ClockStandsStill);
+                local.shared.report_undriven_wheel(u64::MAX, UndrivenReason::ClockStandsStill);
             });
         }
         self.prepare_sleep().park_at_most(longest);

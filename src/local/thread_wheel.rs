@@ -31,7 +31,7 @@ use crate::{
     error::{AddErrorReason, ConfigError},
     limits::SHORT_OVERDUE_GRACE_NANOS,
     shard::{Engine, PreparedSleep, TimerAtClose, UserCodeStep},
-    trace::UndrivenIncident,
+    trace::UndrivenReason,
     util::{panics::catch_panic_silently, sync::per_thread},
     when::When,
 };
@@ -524,7 +524,7 @@ impl ThreadWheel {
         let (next_due, _) = self.with_engine(|engine| engine.publish_and_get_next_due());
         if next_due < u64::MAX {
             // `u64::MAX` skips the grace period, because the timer will never fire.
-            self.shared.report_undriven_wheel(u64::MAX, UndrivenIncident::UsedOnTimersDriver);
+            self.shared.report_undriven_wheel(u64::MAX, UndrivenReason::UsedOnTimersDriver);
         }
     }
 

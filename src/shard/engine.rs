@@ -42,7 +42,7 @@ use crate::{
         SHORT_OVERDUE_GRACE_NANOS, SLAB_TRIMS_PER_PASS_MAX, WAKE_AT_QUEUED_MESSAGES,
     },
     metrics::ShardMetrics,
-    trace::UndrivenIncident,
+    trace::UndrivenReason,
     util::{pages::as_u32, panics::catch_panic_silently, prefetch::prefetch},
     wheel::{Entry, RawWheel, Storage},
     when::{RequestedTime, When},
@@ -1303,18 +1303,18 @@ impl<T> Drop for Engine<T> {
             let due = due.min().unwrap_or(u64::MAX);
             // A wheel that never had a driver never fires its timers, so the report does not wait
             // until a timer is overdue.
-            let (overdue_at_least, incident) = match (self.stats.counts.turns, pending.len()) {
+            let (overdue_at_least, reason) = match (self.stats.counts.turns, pending.len()) {
                 (0, 1..) => {
-                    (SHORT_OVERDUE_GRACE_NANOS, UndrivenIncident::DroppedWithoutTurn(pending.len()))
+                    (SHORT_OVERDUE_GRACE_NANOS, UndrivenReason::DroppedWithoutTurn(pending.len()))
                 }
-                (_, dropped) => (0, UndrivenIncident::DroppedAfterLastTurn(dropped)),
+                (_, dropped) => (0, UndrivenReason::DroppedAfterLastTurn(dropped)),
             };
             // The function of a `Clock::from_fn` panics if it uses a thread-local that the exiting
             // thread has destroyed. A panic that leaves a destructor of a thread-local ends the
             // process.
             catch_panic_silently(|| {
                 let overdue = self.shared.clock.nanos().saturating_sub(due);
-                self.shared.report_undriven_wheel(overdue.max(overdue_at_least), incident);
+                self.shared.report_undriven_wheel(overdue.max(overdue_at_least), reason);
             });
         }
         for timer in pending {

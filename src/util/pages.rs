@@ -12,9 +12,9 @@
 //!
 //! A page comes from the allocator with all bytes zero, and its places are added to the free list a
 //! few at a time. So never-used places usually occupy no physical memory. Repeated batches of
-//! timers reuse a few empty *spare pages* (promise P4 in `ARCHITECTURE.md`). Other empty pages are
-//! freed (P8). On Linux and Android, with the feature `std`, a freed page's memory returns to the
-//! operating system at once.
+//! timers reuse a few empty *spare pages* (promise P4 in `ARCHITECTURE.md`). Empty pages beyond the
+//! spare pages are freed (P8). On Linux and Android, with the feature `std`, a freed page's memory
+//! returns to the operating system at once.
 
 #![allow(unsafe_code)]
 
@@ -100,8 +100,8 @@ impl<P: Copy> PageTable<P> {
         self.pages.len()
     }
 
-    /// Calls `find` for each index at or after `index` that may have been used, until `find`
-    /// returns `Some`. Returns that result. `allocator` allocates the places of the pages.
+    /// Calls `find` for each index at or after `index` that may have been used, and returns the
+    /// first `Some`. `allocator` allocates the places of the pages.
     #[inline]
     pub(crate) fn find_map_index_from<R>(
         &self,
@@ -153,7 +153,7 @@ struct PageFreeList {
     /// One plus the first place of the list, or 0 if the list is empty.
     first_free_plus_one: u16,
     used_count: u16,
-    /// This place and all later places were never in the list.
+    /// This place and all later places of the page were never in the free list.
     first_never_used: u16,
     /// True if the page exists and belongs to this owner.
     belongs_to_owner: bool,
@@ -196,8 +196,8 @@ impl PlaceAllocator {
     }
 
     /// Frees the place of an index and keeps the index outside the lists, in `last_freed`. Returns
-    /// the previous `last_freed`, or 0. The caller must [put](Self::put_in_free_list) the place of
-    /// the returned index into the list of its page.
+    /// the previous `last_freed`, or 0 for none. The caller must [put](Self::put_in_free_list) the
+    /// place of the returned index into the list of its page.
     #[inline]
     pub(crate) fn replace_last_freed(&mut self, index: u32) -> u32 {
         mem::replace(&mut self.last_freed, index)
@@ -224,8 +224,8 @@ impl PlaceAllocator {
     }
 
     /// Puts a place into the free list of its page, and makes this page current. Returns the link
-    /// that the caller must store in the place. Also returns true if the page is now empty, and the
-    /// owner has surplus pages.
+    /// that the caller must store in the place, and true if the page is now empty and the owner has
+    /// surplus pages.
     #[inline]
     pub(crate) fn put_in_free_list(&mut self, number: usize, place: usize) -> (u32, bool) {
         let page = &mut self.free_lists_by_page[number];
@@ -358,8 +358,8 @@ impl PlaceAllocator {
 }
 
 /// Returns the layout of a page's allocation. The allocation contains padding, a pointer to the
-/// allocation's start, and the aligned page. The layout requests only a small alignment, because an
-/// allocator can then often provide zeroed memory without writing to it.
+/// allocation's start, and the aligned page. The layout requests only a small alignment, for which
+/// an allocator can often provide zeroed memory without writing to it.
 fn page_allocation_layout<P>() -> Layout {
     let align = align_of::<P>().max(ALLOCATION_ALIGN);
     Layout::from_size_align(size_of::<P>() + align, ALLOCATION_ALIGN)

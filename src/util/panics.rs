@@ -9,8 +9,8 @@ use std::{
 /// report it.
 pub(crate) fn catch_panic_silently(run: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
-        // Dropping the payload can panic too. The payload of this second panic is leaked, because
-        // its drop could panic again.
+        // If dropping the payload panics, the new panic's payload is leaked, because its drop could
+        // panic again.
         catch_unwind(AssertUnwindSafe(|| drop(payload))).unwrap_or_else(mem::forget);
     }
 }

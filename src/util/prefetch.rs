@@ -5,8 +5,8 @@
 /// Begins to load the first and the last cache line of `value` on x86-64, to be written. Does
 /// nothing elsewhere.
 ///
-/// A line that another core has written is thus fetched once. A load followed by a write would
-/// fetch such a line twice: to share it, and then to own it.
+/// Without this prefetch, a load followed by a write fetches a line that another core has written
+/// twice: to share it, and then to own it.
 #[inline(always)]
 pub(crate) fn prefetch<T>(value: &T) {
     let first = core::ptr::from_ref(value).cast::<u8>();
@@ -20,8 +20,8 @@ pub(crate) fn prefetch<T>(value: &T) {
 fn prefetch_line(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch has no effect that the program can observe, and never faults. An x86-64
-    // processor without PREFETCHW executes it as a no-op. `_mm_prefetch` emits this instruction
-    // only if the compiler may assume that the processor has it.
+    // processor without PREFETCHW executes it as a no-op. `_mm_prefetch` emits PREFETCHW only if
+    // the compiler may assume that the processor has this instruction.
     unsafe {
         core::arch::asm!(
             "prefetchw [{}]",

@@ -84,9 +84,9 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         entries.len()
     }
 
-    /// Checks that `level` covers an entry's slot, and that a pass will visit the slot. Also checks
-    /// that the slot starts at or before the deadline. A `FIRST_LEVEL` entry's slot must start
-    /// exactly at the deadline.
+    /// Checks that `level` covers an entry's slot, that a pass will visit the slot, and that the
+    /// slot starts at or before the deadline. A `FIRST_LEVEL` entry's slot must start exactly at
+    /// the deadline.
     fn check_entry(&self, level: usize, slot: u32, deadline: u64, location: Location) {
         let current = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, self.current);
         let current_slot = Geometry::<LEVEL_BITS, LEVELS>::slot_indices_of_level(level).start

@@ -118,7 +118,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Geometry<LEVEL_BITS, LEVELS> {
 
     /// Returns the lowest level that covers `deadline`. The first level must not cover this
     /// deadline. In the returned level, the deadline's slot is at least two slots after the current
-    /// slot. So a new entry never goes to the next slot, which may be cascading.
+    /// slot. So a new entry never goes to the slot after the current one, which may be cascading.
     #[inline]
     pub(super) fn upper_level_of(now: u64, deadline: u64) -> usize {
         if Self::covers(1, now, deadline) { 1 } else { Self::upper_level_of_slow(now, deadline) }

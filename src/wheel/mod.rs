@@ -216,7 +216,8 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     }
 
     /// Adds an entry that is due at tick `deadline`, or at [`now`](Self::now) if `deadline` is
-    /// earlier. The next [`advance`](Self::advance) that reaches this tick returns the entry.
+    /// earlier. The next [`advance`](Self::advance) that reaches the entry's deadline returns the
+    /// entry.
     ///
     /// Cost: constant. May allocate a page for 4,096 entries.
     ///
@@ -261,9 +262,9 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
         self.entries.insert(&mut self.raw, deadline, value)
     }
 
-    /// Adds an entry that is due at a tick from `deadline` to `deadline + slack`. From the future
-    /// ticks in this range, the wheel chooses the tick that is divisible by the largest power of
-    /// two. So entries with slack often share a tick.
+    /// Adds an entry that is due at a tick from `deadline` to `deadline + slack`. Of the future
+    /// ticks within the slack, the wheel chooses the one divisible by the largest power of two. So
+    /// entries with slack often share a tick.
     ///
     /// Cost: constant. May allocate a page for 4,096 entries.
     ///
@@ -333,9 +334,9 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     ///
     /// If the iterator is dropped early, the next call of `advance` returns the remaining entries.
     /// So a loop that inserts entries can call `advance(now).next()` for each due entry. An entry
-    /// inserted with a deadline up to `now` gets the deadline `now`, so the loop gets this entry
-    /// too. A simulation must process each event exactly at its deadline. So a simulation advances
-    /// from one deadline to the next, as in the second example.
+    /// that the loop inserts with a deadline up to `now` gets the deadline `now`, so the same loop
+    /// gets the entry too. A simulation must process each event exactly at its deadline. So a
+    /// simulation advances from one deadline to the next, as in the second example.
     ///
     /// Cost: constant per returned entry, plus at most a scan of a bitmap. A call also moves
     /// entries between slots: an entry moves at most `LEVELS` times per insertion or reset. If
@@ -429,7 +430,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
 
     /// Returns the next tick to which the wheel must be advanced; `None` if the wheel is empty.
     ///
-    /// The tick is never later than the earliest deadline. The tick may be earlier, because some
+    /// The returned tick is never after the earliest deadline, but may be before it, because some
     /// advances only move entries between slots:
     ///
     /// - at the start of a slot above the first level,
@@ -438,9 +439,9 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     /// - at the old deadline of entries that were reset to a later deadline: usually one advance
     ///   for up to 96 entries, and at most one for each further entry.
     ///
-    /// Usually the tick is after [`now`](Self::now). The tick is at or before `now` if
-    /// [`is_behind`](Self::is_behind) returns true, or if an entry was inserted or reset with a
-    /// deadline up to `now`.
+    /// Usually the returned tick is after [`now`](Self::now). The returned tick is at or before
+    /// `now` if [`is_behind`](Self::is_behind) returns true, or if an entry was inserted or reset
+    /// with a deadline up to `now`.
     ///
     /// # Examples
     ///

@@ -2,7 +2,7 @@
 //!
 //! A walk along one list waits for each entry's cache line. So several walkers, each on the list of
 //! a different tick, take their steps in rotation. When an entry is relinked, a walker at this
-//! entry continues in another list, and prefetches useless entries.
+//! entry continues in another list, and its prefetches are useless but harmless.
 
 use super::{
     level::Geometry,

@@ -20,8 +20,8 @@
 //! In the first level, only the reset of a *postponable* entry is postponed. Usually an entry
 //! becomes postponable at its first reset to a later deadline: its slot then counts the entry. A
 //! slot counts at most [`POSTPONABLE_PER_SLOT_MAX`](crate::limits::POSTPONABLE_PER_SLOT_MAX)
-//! entries (promise P7). If a slot has reached this maximum, a reset of a further entry relinks the
-//! entry at once.
+//! entries (promise P7). In a slot whose count is at its maximum, a reset of a further entry
+//! relinks the entry at once.
 //!
 //! # The passage of time
 //!
@@ -38,8 +38,8 @@
 //! cascades, no new entry goes to this slot, because a lower level already covers the slot's ticks.
 //!
 //! If a slot needs several portions, `next_pass_tick` returns a tick early enough to leave one tick
-//! for each portion. A pass that comes later cascades a larger portion, so that the following
-//! passes are short again.
+//! for each portion. A late pass cascades a larger portion, so that the following passes are short
+//! again.
 
 use alloc::{boxed::Box, vec};
 use core::cell::Cell;
@@ -160,9 +160,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         self.link_keeping_len(storage, entry, deadline);
     }
 
-    /// Returns true if a new entry with this deadline goes to the first level. If so, the caller
-    /// can use [`link_new_in_first_level`](Self::link_new_in_first_level), which has fewer
-    /// branches.
+    /// Returns true if a new entry with this deadline goes to the first level, so that
+    /// [`link_new_in_first_level`](Self::link_new_in_first_level) can link it with fewer branches.
     #[inline]
     pub(super) fn goes_to_first_level(&self, deadline: u64) -> bool {
         deadline > self.pass_end && deadline <= self.last_first_level_tick
@@ -278,8 +277,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
 
     /// Relinks an entry of a *crowded* slot, whose count of postponable entries is at its maximum.
     /// Tries the slot of the new deadline, and then a pseudo-random earlier slot, so that the
-    /// entry's next reset can be postponed. If both slots are crowded, links the entry with the
-    /// location `FIRST_LEVEL` into the slot of its deadline.
+    /// entry's next reset can be postponed. If the two tried slots are crowded too, links the entry
+    /// with the location `FIRST_LEVEL` into the slot of its deadline.
     #[cold]
     #[inline(never)]
     fn relink_from_crowded_slot<S: Storage>(
@@ -356,7 +355,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     }
 
     /// Links or relinks an entry at `deadline`, if the current pass has not reached this tick yet.
-    /// Otherwise unlinks the entry, stores `deadline` in it, and returns `current` as the error.
+    /// If the pass has reached `deadline`, unlinks the entry, stores `deadline` in it, and returns
+    /// `current` as the error.
     pub(crate) fn relink_unless_reached<S: Storage>(
         &mut self,
         storage: &S,
@@ -436,7 +436,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     }
 
     /// Returns the slot of `tick` in the lowest upper level that covers `tick`. The caller must
-    /// link an entry into this slot.
+    /// link an entry into the returned slot.
     #[inline]
     fn choose_upper_slot(&mut self, tick: u64) -> u32 {
         let level = Geometry::<LEVEL_BITS, LEVELS>::upper_level_of(self.current, tick);
@@ -494,7 +494,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     pub(crate) fn begin_pass(&mut self, storage: &impl Storage, pass_end: u64, budget: usize) {
         debug_assert!(pass_end >= self.pass_end);
         self.budget = budget;
-        // While there are late entries, `idle_until` is zero.
+        // While there are late entries, `idle_until` is zero, which is cheaper to check.
         if self.idle_until == 0 && self.has_late_entries() {
             self.move_late_to_pass_end_slot(storage);
         }
@@ -502,8 +502,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     }
 
     /// If a pass up to `pass_end` certainly has nothing to do, completes the pass and returns true.
-    /// Otherwise changes nothing and returns false. `pass_end` must not be before the end of the
-    /// previous pass.
+    /// If the pass may have work, changes nothing and returns false. `pass_end` must not be before
+    /// the end of the previous pass.
     #[inline]
     pub(crate) fn try_idle_pass(&mut self, pass_end: u64) -> bool {
         let is_idle = pass_end < self.idle_until;
@@ -514,7 +514,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     }
 
     /// Moves the late entries to the slot of their common deadline, the `pass_end` of the previous
-    /// pass. The late entries keep the location `LATE`. If the slot belongs to an upper level,
+    /// pass. The late entries keep the location `LATE`, so in a slot of an upper level,
     /// `upper_counts_by_slot` does not count them.
     #[cold]
     fn move_late_to_pass_end_slot(&mut self, storage: &impl Storage) {
@@ -601,13 +601,13 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
 
     #[inline(never)]
     fn has_remaining_work(&self) -> bool {
-        // No slot before `current` has entries.
+        // No slot before `current` has entries, so work can remain only at `current` or later.
         let is_due = || self.next_pass_tick().is_some_and(|tick| tick <= self.pass_end);
         self.has_work_at_current() || self.current < self.pass_end && is_due()
     }
 
     /// Moves `current` to the start of the next occupied slot, or to `pass_end` if that is earlier.
-    /// At `pass_end`, also cascades a portion.
+    /// When `current` reaches `pass_end`, also cascades a portion.
     #[inline]
     fn advance_current(&mut self, storage: &impl Storage) {
         let next_tick = self.current + 1;
@@ -680,7 +680,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     }
 
     /// Cascades the remaining entries of the upper levels' slots that start at `current`. Returns
-    /// false if the budget is used up first.
+    /// false if the budget does not suffice.
     #[cold]
     fn try_finish_cascade(&mut self, storage: &impl Storage) -> bool {
         for slot in Geometry::<LEVEL_BITS, LEVELS>::upper_slots_starting_at(self.current) {
@@ -838,7 +838,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         if self.upper_entry_count <= CASCADED_AHEAD_PER_TURN_MAX {
             return first_start;
         }
-        // The portions of a slot that starts after `last` begin after `first_start`.
+        // A slot that starts after `last` needs its first portion only after `first_start`, so it
+        // is irrelevant here.
         let portions_max = u64::from(self.upper_entry_count / CASCADED_AHEAD_PER_TURN_MAX);
         let last = first_start.saturating_add(portions_max);
         let number_at = Geometry::<LEVEL_BITS, LEVELS>::slot_number;

@@ -40,8 +40,7 @@ pub(super) struct Slots<const LEVEL_BITS: u32, const LEVELS: usize> {
     heads: Box<[u32]>,
     /// One bit per slot.
     occupied: Box<[u64]>,
-    /// The last entry of the late slot. With this entry, `splice_late_slot_into` takes constant
-    /// time.
+    /// The last entry of the late slot, so that `splice_late_slot_into` takes constant time.
     last_late: u32,
 }
 
@@ -179,7 +178,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
     }
 
     /// Unlinks entry `first` from the front of a slot other than the late slot; `next` is the entry
-    /// after it. Returns false if the slot is empty now.
+    /// after `first`. Returns false if the slot is empty now.
     #[inline(always)]
     pub(super) fn pop_and_has_more<S: Storage>(
         &mut self,
@@ -219,9 +218,9 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
         }
         storage.entry(next).links().previous.set(previous);
         // Always makes both writes below, because a branch on the entry's position in the list
-        // would be unpredictable. For a slot's first entry, the first write goes to index 0, whose
-        // links are never read. For any other entry, the second write leaves the head of slot 0
-        // unchanged.
+        // would be unpredictable. For a slot's first entry, the write of a link goes to index 0,
+        // whose links are never read. For any other entry, the write of a head leaves the head of
+        // slot 0 unchanged.
         storage.entry(select_unpredictable(is_first, 0, previous)).links().next.set(next);
         let head = self.head_word_mut(select_unpredictable(is_first, slot, 0));
         *head = select_unpredictable(is_first, next | *head & !FIRST_ENTRY_MASK, *head);

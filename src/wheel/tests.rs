@@ -358,7 +358,7 @@ mod shard_functions {
             assert_eq!(wheel.pop().map(|(_, due)| due), Some(deadline));
             assert_eq!((wheel.raw.is_behind(), wheel.raw.is_pass_done()), (is_behind, false));
         }
-        // A pass is done after its last entry. A late entry that is linked afterwards waits for the
+        // A pass is done after its last entry: a late entry that is linked afterwards waits for the
         // next pass.
         wheel.begin(11);
         assert_eq!(wheel.pop().map(|(_, due)| due), Some(11));

@@ -4,15 +4,14 @@
 //! # Why the bounds hold
 //!
 //! An *anchor* is a reading of the clock between two readings of the counter, `count_before` and
-//! `count_after`. Let the clock's rate be between `min` and `max` nanoseconds per count. Then the
-//! time since the anchor is between `(count - count_after) * min` and
-//! `(count - count_before) * max`.
+//! `count_after`. If the clock's rate is between `min` and `max` nanoseconds per count, the time
+//! since the anchor is between `(count - count_after) * min` and `(count - count_before) * max`.
 //!
 //! `min` is the measured rate minus 25 %, and `max` is the measured rate plus 25 %. The kernel may
 //! *steer* its clock up to 11 % faster or slower, during the measurement or later. So the true rate
-//! divided by the measured rate is between 0.89 / 1.11 and 1.11 / 0.89. Both quotients differ from
-//! 1 by less than 25 %. An anchor is used only during its *window* of a few microseconds, so the
-//! two bounds on the time stay close together.
+//! divided by the measured rate is between 0.89 / 1.11 and 1.11 / 0.89, which differ from 1 by less
+//! than 25 %. An anchor is used only during its *window* of a few microseconds, so the two bounds
+//! on the time stay close together.
 //!
 //! # A faulty counter
 //!
@@ -28,8 +27,8 @@
 use super::Reading;
 
 /// The maximum length of an anchor's window, in nanoseconds. At the counter's measured speed, a
-/// window is a fifth shorter. The bounds of a reading are at most [`READING_WIDTH_MAX_NANOS`]
-/// apart. The distance between the bounds is the sum of three parts:
+/// window is a fifth shorter than `WINDOW_MAX_NANOS`. The bounds of a reading are at most
+/// [`READING_WIDTH_MAX_NANOS`] apart. The distance between the bounds is the sum of three parts:
 ///
 /// * the difference between the rates `min` and `max`: about two fifths of `WINDOW_MAX_NANOS`,
 /// * the *anchor span*, the span between the two counts of an anchor: at most an eighth of
@@ -50,8 +49,8 @@ const EARLY_READ_MARGIN_NANOS: u64 = 1_000;
 const WINDOW_TO_ANCHOR_SPAN_RATIO_MIN: u64 = 8;
 
 /// The minimum and maximum time, in nanoseconds, over which the counter's rate is measured. A
-/// shorter time would make the relative error large. With a longer time, [`RateBounds::measured`]
-/// could overflow.
+/// shorter measurement would have a large relative error, and in a longer one,
+/// [`RateBounds::measured`] could overflow.
 const CALIBRATION_MIN_NANOS: u64 = 1_000_000;
 const CALIBRATION_MAX_NANOS: u64 = 1_000_000_000;
 
@@ -231,7 +230,7 @@ impl RateBounds {
         let most = anchor.count_after.checked_sub(since.count_before)?;
         let rate = Self { min: nanos.checked_div(most)?, max: nanos.checked_div(least)? + 1 };
         // If the thread was interrupted while it took an anchor, the bounds are far apart. If the
-        // thread then moved to a core whose counter lags, `min` may exceed `max`.
+        // interrupted thread moved to a core whose counter lags, `min` may exceed `max`.
         let difference = rate.max.checked_sub(rate.min)?;
         (difference <= rate.min / RATE_TOLERANCE_DIVISOR).then_some(rate)
     }

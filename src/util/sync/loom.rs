@@ -47,9 +47,8 @@ impl<T> TryLock<T> {
     }
 }
 
-/// A value that only one thread at a time uses. Loom checks the calls of `get`, but not the uses of
-/// the returned reference. So a caller must stop using the reference before its next atomic
-/// operation.
+/// A value that only one thread at a time uses. Loom checks only the calls of `get`, so a caller
+/// must stop using the returned reference before its next atomic operation.
 pub(crate) struct Exclusive<T> {
     value: T,
     access_check: UnsafeCell<()>,
@@ -103,8 +102,8 @@ impl<T> SetOnce<T> {
 /// thread that reads the pointer after a change also sees the writes before that change.
 ///
 /// Callers access the pointer immediately after `before_store` or `acquire_before_load`. Loom
-/// switches threads only before its own operations, so the access uses the newest pointer. The
-/// read-modify-writes likewise read the newest value of `changes`.
+/// switches threads only before its own operations, so the caller's access uses the newest pointer.
+/// The read-modify-writes of `changes` read its newest value too.
 #[derive(Debug, Default)]
 pub(crate) struct LoomPointerOrdering {
     changes: AtomicU32,

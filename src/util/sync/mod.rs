@@ -5,7 +5,7 @@
 //! `std`'s primitives.
 //!
 //! Under `--cfg crossbeam_loom`, `crossbeam-epoch` uses loom too, so the registry of shards
-//! contains loom types. Otherwise the registry is an ordinary `static`.
+//! contains loom types. Without `crossbeam_loom`, the registry is an ordinary `static`.
 //!
 //! `Arc` and `Mutex` are `std`'s even under loom, so the models do not interleave their operations.
 
