@@ -131,7 +131,7 @@ impl Config {
     }
 
     /// Sets the largest number of live timers. At the limit, an add is refused, and `try_add`
-    /// returns the callback. The default, and the maximum, is 2^25 - 1. A queued closure of
+    /// returns the callback. The default and largest limit is 2^25 - 1. A queued closure of
     /// [`ShardRef::run`](crate::ShardRef::run) counts as a timer.
     ///
     /// At the limit, the owner's add first removes remotely cancelled timers, to make room.

@@ -92,7 +92,7 @@ pub(crate) const PAGES_FREED_PER_CALL_MAX: usize = 4;
 pub(crate) const SLAB_TRIMS_PER_PASS_MAX: u32 = 2;
 
 /// Maximum number of retired pages of a shard (P8). A *retired* page is freed once no thread can
-/// read it. A shard that already has this many retired pages keeps other empty pages in its page
+/// read it. A shard that already has this many retired pages keeps further empty pages in its page
 /// table for reuse.
 pub(crate) const RETIRED_PAGES_MAX: usize = if SMALL_LIMITS { 4 } else { 8 };
 

@@ -206,7 +206,8 @@ impl<T> Entries<T> {
             return self.remove_slow(wheel, key);
         }
         let entry = Self::find_in_pages(&self.pages, key)?;
-        // SAFETY: the entry is in the wheel, and is unlinked below.
+        // SAFETY: the value of an entry in the wheel is initialized, and the entry is unlinked
+        // below.
         let value = unsafe { entry.take_value() };
         // Unlike `free`, this call keeps the index outside the free lists even if the wheel becomes
         // empty.
@@ -225,7 +226,7 @@ impl<T> Entries<T> {
     ) -> Option<T> {
         let entry = self.find(key)?;
         wheel.unlink(self, entry);
-        // SAFETY: the entry was in the wheel until now.
+        // SAFETY: the entry was in the wheel until now, so its value is initialized.
         let value = unsafe { entry.take_value() };
         self.free(wheel, key.index, key.generation + 1);
         Some(value)
@@ -237,7 +238,7 @@ impl<T> Entries<T> {
         wheel: &mut RawWheel<LEVEL_BITS, LEVELS>,
     ) -> Option<(u64, T)> {
         let (entry, deadline) = wheel.pop_due(self)?;
-        // SAFETY: the entry was in the wheel until now.
+        // SAFETY: the entry was in the wheel until now, so its value is initialized.
         let value = unsafe { entry.take_value() };
         let (index, generation) = (entry.index, entry.generation());
         self.free(wheel, index, generation);
@@ -326,16 +327,16 @@ impl<T> Entries<T> {
     #[inline]
     pub(super) fn value(&self, key: Key) -> Option<&T> {
         let value = self.find(key)?.value();
-        // SAFETY: values are replaced only while the wheel is borrowed mutably. The value of an
-        // entry in the wheel is initialized.
+        // SAFETY: the value of an entry in the wheel is initialized, and is replaced only while the
+        // wheel is borrowed mutably.
         Some(unsafe { &*value })
     }
 
     #[inline]
     pub(super) fn value_mut(&mut self, key: Key) -> Option<&mut T> {
         let value = self.find(key)?.value();
-        // SAFETY: the borrow of `self` is exclusive. The value of an entry in the wheel is
-        // initialized.
+        // SAFETY: the value of an entry in the wheel is initialized, and `self` is borrowed
+        // mutably, so no other reference to the value exists.
         Some(unsafe { &mut *value })
     }
 
@@ -436,8 +437,8 @@ impl<T> Entries<T> {
 
     #[inline]
     fn page(pages: &PageTable<NonNull<Page<T>>>, number: usize) -> &Page<T> {
-        // SAFETY: a page lives until it is removed from the table, which needs `&mut PageTable`. A
-        // page is never borrowed mutably.
+        // SAFETY: a page lives until it is removed from the table, which needs `&mut PageTable`,
+        // and no mutable reference to a page exists.
         unsafe { pages.get(number).as_ref() }
     }
 
@@ -489,7 +490,8 @@ impl<T, I: Iterator<Item = u32>> DropEntries<'_, T, I> {
             for index in &mut self.indices {
                 let entry = self.entries.entry(index);
                 if entry.location().get().is_linked() {
-                    // SAFETY: the entry is in the wheel, and is not used afterwards.
+                    // SAFETY: the entry is in the wheel, so its value is initialized; the value is
+                    // not used afterwards.
                     unsafe { entry.value().drop_in_place() };
                 }
             }

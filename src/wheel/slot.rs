@@ -63,19 +63,19 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
 
     #[inline]
     fn head_word(&self, slot: u32) -> u32 {
-        // SAFETY: `new` has made `SLOT_MASK + 1` heads.
+        // SAFETY: `new` has made `SLOT_MASK + 1` heads, so the masked index is in bounds.
         unsafe { *self.heads.get_unchecked((slot & Self::SLOT_MASK) as usize) }
     }
 
     #[inline]
     fn head_word_mut(&mut self, slot: u32) -> &mut u32 {
-        // SAFETY: `new` has made `SLOT_MASK + 1` heads.
+        // SAFETY: `new` has made `SLOT_MASK + 1` heads, so the masked index is in bounds.
         unsafe { self.heads.get_unchecked_mut((slot & Self::SLOT_MASK) as usize) }
     }
 
     #[inline]
     fn occupied_word_mut(&mut self, slot: u32) -> &mut u64 {
-        // SAFETY: `new` has made at least as many bits as heads.
+        // SAFETY: `new` has made a bit for each head, so the masked index is in bounds.
         unsafe { self.occupied.get_unchecked_mut((slot & Self::SLOT_MASK) as usize / 64) }
     }
 

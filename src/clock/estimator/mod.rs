@@ -54,9 +54,9 @@ const WINDOW_TO_ANCHOR_SPAN_RATIO_MIN: u64 = 8;
 const CALIBRATION_MIN_NANOS: u64 = 1_000_000;
 const CALIBRATION_MAX_NANOS: u64 = 1_000_000_000;
 
-/// Let f be 1 / `RATE_TOLERANCE_DIVISOR`. Two rates *agree* if their ranges overlap, or if the gap
-/// between the ranges is at most f times the lower rate. A rate is *precise* if its upper bound
-/// exceeds its lower bound by at most f times the lower bound.
+/// Two rates *agree* if their ranges overlap, or if the gap between the ranges is at most the lower
+/// rate divided by `RATE_TOLERANCE_DIVISOR`. A rate is *precise* if its bounds differ by at most
+/// the lower bound divided by `RATE_TOLERANCE_DIVISOR`.
 const RATE_TOLERANCE_DIVISOR: u64 = 64;
 
 /// The counter is abandoned after this many faults, each within a minute of the previous one.
