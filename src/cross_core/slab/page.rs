@@ -410,13 +410,14 @@ mod tests {
     #[test]
     fn a_recurring_free_list_head_has_a_new_tag() {
         let (head, links) = (FreeList::default(), [(); 2].map(|()| MailboxLink::default()));
+        let link = |place: usize| &links[place % links.len()];
         head.fill_except_first();
         let mut seen = std::collections::HashSet::new();
         for _ in 0..10 {
             // Relaxed: one thread.
             assert!(seen.insert(head.0.load(Ordering::Relaxed)));
-            assert_eq!(head.pop(|place| &links[place]), Some((1, 0)));
-            assert_eq!(head.pop(|place| &links[place]), None);
+            assert_eq!(head.pop(link), Some((1, 0)));
+            assert_eq!(head.pop(link), None);
             assert_eq!(head.push(1, (1, &links[1]), 1), (0, 1));
         }
         assert!(!head.try_take_entire_page());
