@@ -184,6 +184,10 @@ pub(crate) const WHEEL_CLAIM_TRIES: u32 = if SMALL_LIMITS { 1 } else { 16 };
 /// Maximum sleep of a `TimersDriver` if it could not announce the sleep on a claimed wheel.
 pub(crate) const UNANNOUNCED_SLEEP_MAX: Duration = Duration::from_micros(100);
 
+/// Maximum park of `run_until_empty` if other threads have added timers. A cancel of such a timer
+/// may leave the wheel without live timers, but does not wake the owner.
+pub(crate) const RUN_UNTIL_EMPTY_PARK_MAX: Duration = Duration::from_secs(1);
+
 /// Maximum number of wheel entries, and of messages, that a turn of `future::drive` processes, so
 /// that other tasks run soon.
 pub(crate) const DRIVE_TURN_BUDGET: usize = 1_024;

@@ -36,7 +36,7 @@ use crate::{
     },
     error::{AddError, AddErrorReason, ConfigError},
     gauges::Counts,
-    limits::LONG_OVERDUE_GRACE_NANOS,
+    limits::{LONG_OVERDUE_GRACE_NANOS, RUN_UNTIL_EMPTY_PARK_MAX},
     metrics::ShardMetrics,
     shard::PreparedSleep,
     trace::UndrivenReason,
@@ -532,8 +532,9 @@ impl LocalTimer {
     ///
     /// The loop calls `is_over` before each sleep. Another thread that changes the result of
     /// `is_over` must wake the loop, by a request such as [`ShardRef::run`] or by unparking this
-    /// thread. The loop also ends if the wheel has ended or this thread cannot have a wheel. After
-    /// `run_until`, nothing drives the wheel, unless the thread has another driver.
+    /// thread. A cancel may not wake the loop. The loop also ends if the wheel has ended or this
+    /// thread cannot have a wheel. After `run_until`, nothing drives the wheel, unless the thread
+    /// has another driver.
     ///
     /// With a [`ManualClock`](crate::ManualClock), `is_over` must move the clock, or another thread
     /// must move it and then wake this thread. A clock that has not moved for a second, although a
@@ -574,7 +575,18 @@ impl LocalTimer {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     #[track_caller]
-    pub fn run_until(self, mut is_over: impl FnMut() -> bool) {
+    pub fn run_until(self, is_over: impl FnMut() -> bool) {
+        self.run_until_with(is_over, || None);
+    }
+
+    /// Implements [`run_until`](Self::run_until). Each park lasts at most the time that
+    /// `longest_park` returns; `None` means no limit.
+    #[track_caller]
+    fn run_until_with(
+        self,
+        mut is_over: impl FnMut() -> bool,
+        longest_park: impl Fn() -> Option<Duration>,
+    ) {
         let has_wheel = || !ThreadWheel::has_ended() && ThreadWheel::with(|_| ()).is_ok();
         let (mut registration, mut still_since) = (None, None);
         while !is_over() && has_wheel() {
@@ -583,18 +595,26 @@ impl LocalTimer {
                 "a callback cannot drive its wheel: let it return"
             );
             registration.get_or_insert_with(|| DriverRegistration::new(true));
-            still_since = self.park_in_run_until(still_since);
+            still_since = self.park_in_run_until(still_since, longest_park());
             self.turn();
         }
     }
 
-    /// Parks until the next deadline or a wake-up. While a virtual clock is before the next
-    /// deadline, parks for at most a second, and reports a clock that has stood still for a second.
-    /// `still_since` is the result of the previous call: the reading of the virtual clock, and the
-    /// real time since which the clock has stood still.
-    fn park_in_run_until(self, still_since: Option<[Instant; 2]>) -> Option<[Instant; 2]> {
+    /// Parks until the next deadline or a wake-up, at most for `longest_park`. While a virtual
+    /// clock is before the next deadline, parks for at most a second, and reports a clock that has
+    /// stood still for a second. `still_since` is the result of the previous call: the reading of
+    /// the virtual clock, and the real time since which the clock has stood still.
+    fn park_in_run_until(
+        self,
+        still_since: Option<[Instant; 2]>,
+        longest_park: Option<Duration>,
+    ) -> Option<[Instant; 2]> {
         if !self.clock().is_virtual() || self.next_deadline() <= Some(self.now()) {
-            self.prepare_sleep().park();
+            let sleep = self.prepare_sleep();
+            match longest_park {
+                Some(longest) => sleep.park_at_most(longest),
+                None => sleep.park(),
+            }
             return None;
         }
         let (now, real_now) = (self.now(), Clock::monotonic().now());
@@ -612,6 +632,10 @@ impl LocalTimer {
     /// Drives the wheel of a thread that only runs timers, until [no timer is live](Self::is_empty)
     /// and no remote request is queued. Afterwards, nothing drives the wheel: to fire timers that
     /// are added later, call `run_until_empty` again.
+    ///
+    /// If other threads have added timers, the call wakes once a second, because a cancel of such a
+    /// timer does not wake this thread. So after a remote cancel of the last timer, the call
+    /// returns within a second, or within [`Config::drop_cancelled_within`] if that is longer.
     ///
     /// With a [`ManualClock`](crate::ManualClock), or in a task of a
     /// [`VirtualTime`](crate::future::VirtualTime), the call usually hangs: see
@@ -633,7 +657,11 @@ impl LocalTimer {
     /// ```
     #[track_caller]
     pub fn run_until_empty(self) {
-        self.run_until(|| self.is_empty() && self.next_deadline().is_none());
+        let has_remote_pages = || ThreadWheel::with_current_engine(|it| it.has_remote_pages());
+        self.run_until_with(
+            || self.is_empty() && self.next_deadline().is_none(),
+            || (has_remote_pages() == Ok(true)).then_some(RUN_UNTIL_EMPTY_PARK_MAX),
+        );
     }
 
     /// Registers a loop that will drive this thread's wheel. A loop that polls futures before its
@@ -710,7 +738,8 @@ impl LocalTimer {
     }
 
     /// Returns true if no timer is live. A remotely added timer is live once a turn has consumed
-    /// the add.
+    /// the add. A remotely cancelled timer is live until a turn has consumed the cancel, which may
+    /// not wake a sleeping loop.
     ///
     /// # Examples
     ///

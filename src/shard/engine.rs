@@ -155,6 +155,11 @@ impl<T> Engine<T> {
         self.stats.live as usize
     }
 
+    /// Returns true if the owner has pages for timers that other threads have added.
+    pub(crate) fn has_remote_pages(&self) -> bool {
+        self.nodes.has_remote_pages()
+    }
+
     /// Returns true if messages or due entries remain unprocessed from the latest pass, which may
     /// be in progress.
     pub(crate) fn is_behind(&self) -> bool {

@@ -670,6 +670,29 @@ fn run_until_empty_runs_timers_that_other_threads_have_added() {
     });
 }
 
+/// A cancel of a remotely added timer does not wake the owner.
+#[test]
+fn run_until_empty_returns_after_a_remote_cancel_of_a_remote_timer() {
+    for delay in [HOUR, Duration::MAX] {
+        let ((sender, shard), (ended, end)) = (mpsc::channel(), mpsc::channel());
+        let owner = thread::spawn(move || {
+            sender.send(local_timer().shard_ref()).expect("the test waits");
+            local_timer().run_until(|| !local_timer().is_empty());
+            ended.send(0).expect("the test waits");
+            local_timer().run_until_empty();
+            ended.send(local_timer().counts().cancelled).expect("the test waits");
+        });
+        let shard: ShardRef = shard.recv().expect("the thread runs");
+        let timer = shard.add(delay, || ());
+        shard.run(|| ());
+        assert_eq!(end.recv(), Ok(0));
+        thread::sleep(DELAY * 4); // The owner falls asleep.
+        assert_eq!(timer.cancel(), Cancel::Cancelled);
+        assert_eq!(end.recv_timeout(TOO_LONG), Ok(1));
+        owner.join().expect("no panic");
+    }
+}
+
 #[test]
 fn run_until_panics_in_a_callback_if_it_would_sleep() {
     in_checked_virtual_time(|clock| {

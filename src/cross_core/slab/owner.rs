@@ -254,6 +254,10 @@ impl<T> OwnerSlab<T> {
         true
     }
 
+    pub(crate) fn has_remote_pages(&self) -> bool {
+        !self.adopted_page_numbers.is_empty()
+    }
+
     pub(crate) fn has_page_of(&self, index: u32) -> bool {
         self.pages.has(page_number_of(index))
     }
