@@ -134,7 +134,9 @@ impl Config {
     /// returns the callback. The default and largest limit is 2^25 - 1. A queued closure of
     /// [`ShardRef::run`](crate::ShardRef::run) counts as a timer.
     ///
-    /// At the limit, the owner's add first removes remotely cancelled timers, to make room.
+    /// At the limit, the owner's add first removes remotely cancelled timers, to make room. The
+    /// exception is a timer that was cancelled while a remote reset was queued: the next turn
+    /// removes it.
     ///
     /// For remote adds, the limit is approximate. A remote add does not see the timers that the
     /// owner has added since its latest turn or announced sleep, but may count cancelled timers.

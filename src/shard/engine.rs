@@ -1238,6 +1238,10 @@ impl<T> Engine<T> {
     /// [`grant_add_allowance(max_adds)`](Self::grant_add_allowance) succeeds. If this function
     /// returns a payload, the caller must drop the payload and call the function again. Returns an
     /// error if no timer can be added.
+    ///
+    /// Consumes only low-priority messages. An urgent message may belong to a timer that was
+    /// cancelled after a remote reset, but only a pass may consume urgent messages, because they
+    /// may fire timers.
     #[cold]
     pub(crate) fn make_room(&mut self, max_adds: u64) -> Result<Option<T>, AddErrorReason> {
         while let Err(reason) = self.grant_add_allowance(max_adds) {

@@ -68,6 +68,20 @@ fn an_add_to_a_full_wheel_collects_one_cancelled_timer() {
     });
 }
 
+/// The queued message about the reset may also require a run, so only a turn consumes it.
+#[test]
+fn a_timer_cancelled_after_a_queued_reset_makes_room_in_the_next_turn() {
+    with_limit(1, |_| {
+        let handle = local_timer().add(HOUR, must_not_run);
+        from_another_thread(|_| assert!(handle.reset(2 * HOUR)));
+        assert_eq!(cancel_remotely(handle), Cancel::Cancelled);
+        expect_refused(local_timer().try_add(HOUR, must_not_run));
+        let turn = local_timer().turn();
+        assert_eq!((turn.collected, turn.live), (1, 0));
+        assert!(local_timer().try_add(HOUR, must_not_run).is_ok());
+    });
+}
+
 #[test]
 fn up_to_1024_cancelled_timers_leave_room_for_remote_adds() {
     with_limit(3 * WAKE_AT_QUEUED_MESSAGES, |_| {
