@@ -722,7 +722,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     /// Removes every entry, and returns the key, the deadline and the value of each, in no
     /// particular order. The wheel keeps its time.
     ///
-    /// Cost: the same as [`retain`](Self::retain), plus two allocations.
+    /// Cost: the same as [`retain`](Self::retain), plus one allocation.
     ///
     /// # Examples
     ///
@@ -736,9 +736,15 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     /// ```
     #[must_use = "the removed entries"]
     pub fn drain(&mut self) -> Vec<(Key, u64, T)> {
-        let entries: Vec<_> = self.iter().map(|(key, deadline, _)| (key, deadline)).collect();
-        let remove = |(key, deadline)| Some((key, deadline, self.remove(key)?));
-        entries.into_iter().filter_map(remove).collect()
+        let mut drained = Vec::with_capacity(self.len());
+        let mut next_index = 0;
+        while let Some(index) = self.entries.next_live_index(next_index) {
+            let entry = self.entries.entry(index);
+            let (key, deadline) = (entry.key(), entry.deadline().get());
+            drained.extend(self.remove(key).map(|value| (key, deadline, value)));
+            next_index = index + 1;
+        }
+        drained
     }
 
     /// Removes and drops every entry. The wheel keeps its time. Cost: the same as

@@ -3,8 +3,8 @@
 use corewheel::{TimerHandle, Wheel, local_timer};
 
 use crate::{
-    HOUR, allocate_spare_pages, allocated_bytes, alone_in_virtual_time, cancel_all,
-    cancel_all_remotely, for_each_kind, for_each_shard,
+    HOUR, allocate_spare_pages, allocated_bytes, allocator_calls, alone_in_virtual_time,
+    cancel_all, cancel_all_remotely, for_each_kind, for_each_shard,
     kinds::{Handle, MakeTimers, TimerSet},
     on_a_thread, run_alone, small_callback, to_i64,
 };
@@ -63,6 +63,17 @@ fn slots_take_the_documented_bytes() {
     let narrow = slot_bytes(|| Wheel::<(), 6, 11>::starting_at(0));
     assert!((1_150_000..1_250_000).contains(&default), "{default} bytes");
     assert!((38_500..39_500).contains(&narrow), "{narrow} bytes");
+}
+
+/// The documentation of `Wheel::drain` states this number.
+#[test]
+fn a_drain_of_a_wheel_allocates_once() {
+    let _alone = run_alone();
+    let mut wheel = Wheel::with_capacity(1_000);
+    (0..1_000).for_each(|deadline| _ = wheel.insert(deadline, deadline));
+    let mut drained = Vec::new();
+    assert_eq!(allocator_calls(|| drained = wheel.drain()), (1, 0));
+    assert_eq!(drained.len(), 1_000);
 }
 
 #[test]
