@@ -54,7 +54,7 @@ pub(crate) fn own_server(args: &Args) -> io::Result<Verdict<Report>> {
         failures.push("no request was executed on another core".into());
     }
     let small = worker::start(&Args { max_keys: FEW_KEYS as usize, ..args.clone() }, 0)?;
-    bounds::key_limit(small.address, FEW_KEYS, &mut failures)?;
+    bounds::key_limit(small.address, (FEW_KEYS, args.options.cores()), &mut failures)?;
     small.stop(&mut failures);
     Ok(Verdict::new(report, failures))
 }

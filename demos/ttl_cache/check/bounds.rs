@@ -73,10 +73,11 @@ pub(super) fn exactness(
     Ok(seen)
 }
 
-/// Checks that a full server refuses keys, and accepts a key after the others have expired.
+/// Checks that a full server refuses keys, and accepts a key after the others have expired. Each
+/// core rounds its share of `max_keys` up, so each may hold one more key.
 pub(super) fn key_limit(
     server: SocketAddr,
-    max_keys: u32,
+    (max_keys, cores): (u32, usize),
     failures: &mut Failures,
 ) -> io::Result<()> {
     let mut client = Client::connect(server)?;
@@ -89,7 +90,7 @@ pub(super) fn key_limit(
         refused = Some(client.answer()?).filter(Frame::is_error).or(refused);
     }
     let (refused, held) = (refused.as_ref().map(show).unwrap_or_default(), client.size()?);
-    if !refused.starts_with("-OOM") || held > max_keys + 8 {
+    if !refused.starts_with("-OOM") || held as usize > max_keys as usize + cores {
         failures
             .push(format!("{held} keys, not {max_keys}, were stored; the error is {refused:?}"));
     }
@@ -134,4 +135,23 @@ pub(super) fn time_idle_close(server: SocketAddr) -> io::Result<Duration> {
     let start = Instant::now();
     Client::connect(server)?.wait_for_end()?;
     Ok(start.elapsed())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::{Args, worker};
+
+    /// The share of each core is 10 keys, so the cores hold up to 110 keys.
+    #[test]
+    fn the_key_limit_holds_with_many_cores() -> io::Result<()> {
+        let args = Args::parse_from(["ttl_cache", "--cores", "11", "--max-keys", "100"]);
+        let (server, mut failures) = (worker::start(&args, 0)?, Failures::default());
+        key_limit(server.address, (100, 11), &mut failures)?;
+        server.stop(&mut failures);
+        assert_eq!(failures.into_texts(), [""; 0]);
+        Ok(())
+    }
 }
