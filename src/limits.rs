@@ -132,6 +132,15 @@ pub(crate) const PURGATORY_CHAINS_CREATED_PER_ADD_MAX: usize = 8;
 /// When a purgatory's hash table shrinks, a turn removes at most this many chains (P7).
 pub(crate) const PURGATORY_CHAINS_REMOVED_PER_TURN_MAX: usize = if SMALL_LIMITS { 16 } else { 512 };
 
+/// Before a long sleep, a purgatory removes at most this many chains of its hash table (P7).
+pub(crate) const PURGATORY_CHAINS_REMOVED_PER_SLEEP_MAX: usize =
+    if SMALL_LIMITS { 1 << 12 } else { 1 << 18 };
+
+/// Maximum number of bytes by which a purgatory shrinks the array of chains of its hash table
+/// before a long sleep (P7).
+pub(crate) const PURGATORY_CHAIN_BYTES_FREED_PER_SLEEP_MAX: usize =
+    32 * PURGATORY_CHAINS_REMOVED_PER_SLEEP_MAX;
+
 /// Maximum number of bytes by which a turn shrinks the array of chains of a purgatory's hash table
 /// (P7).
 pub(crate) const PURGATORY_CHAIN_BYTES_FREED_PER_TURN_MAX: usize =

@@ -15,8 +15,8 @@ pub(crate) trait WheelClient {
     /// Sends the client's queued messages to other cores.
     fn flush_messages(&self);
 
-    /// Frees some surplus memory, or all surplus memory before a long sleep. Returns true if the
-    /// next turn must call `trim` again.
+    /// Frees some surplus memory; before a long sleep, frees much more. Returns true if the next
+    /// turn must call `trim` again.
     fn trim(&self, is_long_sleep: bool) -> bool;
 }
 

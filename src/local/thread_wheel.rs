@@ -768,14 +768,17 @@ impl ThreadWheel {
     }
 
     /// Announces a sleep until the wheel needs a turn. Before a sleep of a second or more, frees
-    /// spare memory.
+    /// spare memory. If a client has more memory to free, the sleep lasts only a second.
     pub(super) fn announce_sleep(&self) -> PreparedSleep<'static> {
         if !self.try_mark_driven() && matches!(self.driver_state.get(), DriverState::Ended) {
             return PreparedSleep::zero_length();
         }
-        let (until, ends_on_cancel, is_long) = self.with_engine(Engine::sleep_end_after_trim);
+        let (mut until, ends_on_cancel, is_long) = self.with_engine(Engine::sleep_end_after_trim);
         if is_long {
             self.trim_clients(true);
+            if self.trim_requested.get() {
+                until = Some(self.with_engine(|engine| engine.shortest_long_sleep_end()));
+            }
         }
         self.announced_until.set(until.unwrap_or(u64::MAX));
         PreparedSleep::new(&self.shared, until, ends_on_cancel, self.publish_wake_up_time(until))

@@ -114,8 +114,8 @@ use crate::{
 ///
 /// Operations and further watches are stored in pages of up to 1,024 records. One record in use
 /// keeps its whole page allocated. Some empty pages are kept, for bursts of up to 8,192 operations.
-/// Unneeded memory is freed slowly during turns, and at once before an announced sleep of a second
-/// or more.
+/// Unneeded memory is freed slowly during turns, and faster before an announced sleep of a second
+/// or more. While the hash table still has too much memory, the loop wakes every second to free it.
 ///
 /// # Keys
 ///

@@ -27,8 +27,9 @@ use super::{
 use crate::{
     cross_core::handle::LocalHandle,
     limits::{
-        GROW_BELOW_CHAINS_PER_KEY, PURGATORY_CHAIN_BYTES_FREED_PER_TURN_MAX,
-        PURGATORY_CHAINS_CREATED_PER_ADD_MAX, PURGATORY_CHAINS_REMOVED_PER_TURN_MAX,
+        GROW_BELOW_CHAINS_PER_KEY, PURGATORY_CHAIN_BYTES_FREED_PER_SLEEP_MAX,
+        PURGATORY_CHAIN_BYTES_FREED_PER_TURN_MAX, PURGATORY_CHAINS_CREATED_PER_ADD_MAX,
+        PURGATORY_CHAINS_REMOVED_PER_SLEEP_MAX, PURGATORY_CHAINS_REMOVED_PER_TURN_MAX,
         PURGATORY_SPARE_CHAINS_MAX, PURGATORY_TRIM_INTERVAL_TURNS, SHRINK_ABOVE_CHAINS_PER_KEY,
     },
     local::ThreadWheel,
@@ -781,7 +782,8 @@ impl<K, Op> Table<K, Op> {
 
     /// After [`PURGATORY_TRIM_INTERVAL_TURNS`] turns, ends the trim interval, which may free pages.
     /// If a removal of chains is in progress, removes some chains. Before a long sleep, frees all
-    /// surplus memory at once. Returns true if further calls may free memory.
+    /// spare pages, and removes more chains than in a turn. Returns true if further calls may free
+    /// memory.
     pub(super) fn trim(&mut self, is_long_sleep: bool) -> bool {
         self.turns_in_trim_interval += 1;
         if is_long_sleep || self.turns_in_trim_interval >= PURGATORY_TRIM_INTERVAL_TURNS {
@@ -794,7 +796,7 @@ impl<K, Op> Table<K, Op> {
         self.is_removing_chains |= is_long_sleep && self.has_surplus_chains();
         if self.is_removing_chains {
             let (chains, bytes) = if is_long_sleep {
-                (usize::MAX, usize::MAX)
+                (PURGATORY_CHAINS_REMOVED_PER_SLEEP_MAX, PURGATORY_CHAIN_BYTES_FREED_PER_SLEEP_MAX)
             } else {
                 (PURGATORY_CHAINS_REMOVED_PER_TURN_MAX, PURGATORY_CHAIN_BYTES_FREED_PER_TURN_MAX)
             };
@@ -1311,6 +1313,22 @@ mod tests {
             );
             capacity = table.chain_heads.capacity();
         }
+        assert!(capacity <= 4 * PURGATORY_SPARE_CHAINS_MAX, "{capacity}");
+    }
+
+    #[test]
+    fn a_long_sleep_frees_a_bounded_part_of_the_chains() {
+        let mut table = TestTable::new();
+        add_and_remove(&mut table, 4_000);
+        let (mut sleeps, mut chains) = (1, table.chain_heads.len());
+        while table.trim(true) {
+            let removed = chains - table.chain_heads.len();
+            assert_eq!(removed, PURGATORY_CHAINS_REMOVED_PER_SLEEP_MAX, "of {chains} chains");
+            (sleeps, chains) = (sleeps + 1, table.chain_heads.len());
+        }
+        assert!(sleeps > 1, "a long sleep removes all chains");
+        assert_only_spare_memory(&table);
+        let capacity = table.chain_heads.capacity();
         assert!(capacity <= 4 * PURGATORY_SPARE_CHAINS_MAX, "{capacity}");
     }
 

@@ -871,8 +871,13 @@ impl<T> Engine<T> {
         if !self.nodes.has_pages_to_free() || self.shared.clock.is_virtual() {
             return until;
         }
-        let retry = self.clock.latest.min.saturating_add(LONG_SLEEP_NANOS);
+        let retry = self.shortest_long_sleep_end();
         Some(until.map_or(retry, |until| until.min(retry)))
+    }
+
+    /// Returns the end of a sleep of `LONG_SLEEP_NANOS` that begins now.
+    pub(crate) fn shortest_long_sleep_end(&self) -> u64 {
+        self.clock.latest.min.saturating_add(LONG_SLEEP_NANOS)
     }
 
     pub(super) fn is_long_sleep(&self, until: Option<u64>) -> bool {

@@ -1,6 +1,6 @@
 //! The memory of a purgatory: new operations reuse it, and the memory of a burst is freed.
 
-use std::{cell::Cell, iter, rc::Rc};
+use std::{cell::Cell, iter, rc::Rc, time::Duration};
 
 use corewheel::{
     AddErrorReason, local_timer,
@@ -97,6 +97,17 @@ fn memory_of_completed_operations_is_freed_by_turns() {
 #[test]
 fn memory_of_expired_operations_is_freed_before_a_sleep() {
     assert_burst_memory_is_freed(30_000, false, || drop(local_timer().prepare_sleep()));
+}
+
+/// The removal of many keys from the hash table takes several sleeps, so that no sleep begins late.
+#[test]
+fn memory_of_many_keys_is_freed_before_several_sleeps() {
+    let sleeps = || {
+        let is_short = || local_timer().prepare_sleep().timeout() == Some(Duration::from_secs(1));
+        assert!(is_short());
+        while is_short() {}
+    };
+    assert_burst_memory_is_freed(140_000, true, sleeps);
 }
 
 const BURST: u64 = 30_000;
