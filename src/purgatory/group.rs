@@ -50,6 +50,10 @@ type KeyToCoreFn<K> = dyn Fn(&K) -> usize + Send + Sync;
 /// While all 2^25 - 1 nodes of a core's wheel are in use, messages from other cores to this core
 /// are lost.
 ///
+/// An event on a key sends one message for each watch of another core's operation on this key.
+/// Nothing limits the queued messages: if events outpace the checks, the queue takes more and more
+/// memory.
+///
 /// # Examples
 ///
 /// ```
