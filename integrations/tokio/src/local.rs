@@ -168,7 +168,7 @@ pub fn run_in<F: Future>(runtime: &Runtime, future: F) -> io::Result<F::Output> 
     let tasks = LocalSet::new();
     let mut running = pin!(tasks.run_until(future));
     runtime.block_on(poll_fn(|cx| {
-        time::request_event_poll();
+        time::request_event_polls();
         // Lets callbacks spawn tasks on the `LocalSet`.
         let set = tasks.enter();
         local_timer().turn_within(BUDGET);

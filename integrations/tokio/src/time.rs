@@ -72,7 +72,7 @@ pub use std::time::Duration;
 #[doc(inline)]
 pub use self::delay_queue::DelayQueue;
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub(crate) use self::{current_timers::THREAD_TIMERS, virtual_time::request_event_poll};
+pub(crate) use self::{current_timers::THREAD_TIMERS, virtual_time::request_event_polls};
 pub use self::{
     current_timers::{SetDefaultTimersError, set_default_timers, timers},
     instant::Instant,

@@ -453,6 +453,48 @@ fn sockets_are_served_before_the_clock_advances() {
     });
 }
 
+/// Sends bytes to a task and waits for the answers. Returns the time that has passed.
+async fn exchange_bytes() -> Duration {
+    let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await.expect("bound");
+    let address = listener.local_addr().expect("bound");
+    let serve = async move {
+        let (mut stream, _) = listener.accept().await.expect("a client");
+        let mut byte = [0];
+        while stream.read(&mut byte).await.expect("read") > 0 {
+            stream.write_all(&byte).await.expect("written");
+        }
+    };
+    let request = async move {
+        let mut stream = TcpStream::connect(address).await.expect("connected");
+        for byte in 0..50 {
+            stream.write_all(&[byte]).await.expect("written");
+            let mut answer = [0];
+            let answered = time::timeout(60 * SECOND, stream.read_exact(&mut answer)).await;
+            answered.expect("no timeout").expect("read");
+            assert_eq!(answer, [byte]);
+        }
+    };
+    let begun = Instant::now();
+    let (served, requested) = (task::spawn(serve), task::spawn(request));
+    requested.await.expect("no panic");
+    served.await.expect("no panic");
+    begun.elapsed()
+}
+
+#[test]
+fn sockets_of_spawned_tasks_are_served_before_the_clock_advances() {
+    paused(|| async { assert_eq!(exchange_bytes().await, Duration::ZERO) });
+    let on_a_new_thread = thread::spawn(|| {
+        let mut runtime = runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_io().on_thread_park(time::auto_advance).build();
+        runtime.expect("a runtime").block_on(async {
+            time::pause();
+            assert_eq!(exchange_bytes().await, Duration::ZERO);
+        });
+    });
+    on_a_new_thread.join().expect("no panic");
+}
+
 #[test]
 fn resume_continues_from_the_paused_time() {
     paused(|| async {

@@ -7,7 +7,11 @@ use std::{
 use corewheel::future::{self, SharedWheel};
 use tokio::task::coop;
 
-use super::{Instant, current_timers::with_timers, virtual_time::panic_if_stuck};
+use super::{
+    Instant,
+    current_timers::with_timers,
+    virtual_time::{panic_if_stuck, request_event_polls},
+};
 
 /// Waits until `duration` from now. A sleep of zero is ready at the first poll.
 ///
@@ -105,6 +109,7 @@ impl Sleep {
 
     /// Polls without consuming the task's cooperative budget.
     pub(super) fn poll_unconstrained(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        request_event_polls();
         Pin::new(&mut self.inner).poll(cx).map(|()| panic_if_stuck())
     }
 }

@@ -25,10 +25,14 @@ use tokio::{
 thread_local! {
     /// `Some` from the first `pause` on, because this thread's instants then stay virtual.
     static CURRENT: RefCell<Option<Rc<PausableTime>>> = const { RefCell::new(None) };
-    /// True if [`auto_advance`] has made the runtime poll for events, so that the hook's next call
-    /// advances the clock.
-    static HAS_POLLED_EVENTS: Cell<bool> = const { Cell::new(false) };
+    /// The number of polls for events that [`auto_advance`] has requested since the latest advance
+    /// or call of [`request_event_polls`].
+    static REQUESTED_EVENT_POLLS: Cell<u32> = const { Cell::new(0) };
 }
+
+/// The number of polls for events before [`auto_advance`] advances the clock. The hook cannot see
+/// whether a poll has woken a task, which may have made another socket ready.
+const EVENT_POLLS_BEFORE_ADVANCE: u32 = 32;
 
 /// How often the helper checks whether a runtime without [`auto_advance`] is idle.
 const IDLE_CHECK_PERIOD: Duration = Duration::from_secs(1);
@@ -241,8 +245,10 @@ pub async fn advance(duration: Duration) {
 /// Advances this thread's clock to the next deadline if the clock is [paused](pause). Pass this
 /// function to `Builder::on_thread_park` of a current-thread runtime; [`run`](crate::run) does so.
 ///
-/// The hook first makes the runtime poll for events, so that ready sockets are served before the
-/// clock advances.
+/// The hook first makes the runtime poll for events 32 times, so that ready sockets are served
+/// before the clock advances. The count restarts when a future of this module is polled, and in
+/// [`run`](crate::run) also when its future or a task of its `LocalSet` is polled. Thus the clock
+/// can advance too early only if other tasks exchange more than 32 messages in a row.
 ///
 /// # Examples
 ///
@@ -264,8 +270,11 @@ pub fn auto_advance() {
     // The hook must run again if timers fired but woke no task: otherwise the runtime would sleep
     // for ever.
     let mut must_run_again = true;
-    if HAS_POLLED_EVENTS.replace(true) {
-        HAS_POLLED_EVENTS.set(false);
+    let event_polls = REQUESTED_EVENT_POLLS.get();
+    if event_polls < EVENT_POLLS_BEFORE_ADVANCE {
+        REQUESTED_EVENT_POLLS.set(event_polls + 1);
+    } else {
+        REQUESTED_EVENT_POLLS.set(0);
         must_run_again = current.request(Request::Step);
         current.stuck.try_iter().for_each(drop);
     }
@@ -277,11 +286,10 @@ pub fn auto_advance() {
     }
 }
 
-/// Makes the runtime poll for events before the next [`auto_advance`] moves the clock. The main
-/// future calls this before each poll of tasks.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-pub(crate) fn request_event_poll() {
-    HAS_POLLED_EVENTS.set(false);
+/// Must be called before each known poll of a task, so that the runtime polls for events before
+/// [`auto_advance`] moves the clock.
+pub(crate) fn request_event_polls() {
+    REQUESTED_EVENT_POLLS.set(0);
 }
 
 /// Returns the virtual time of this thread, if it has one.
