@@ -76,9 +76,9 @@
 //!
 //! # How a waker changes
 //!
-//! A poll with another waker than the previous poll cancels the timer and adds a new timer. On
-//! another thread's full wheel, the cancelled timer may still count towards the limit, so that the
-//! new timer is refused.
+//! A poll with another waker than the previous poll cancels the timer, and adds a new timer unless
+//! the deadline has elapsed. On another thread's full wheel, the cancelled timer may still count
+//! towards the limit, so that the new timer is refused.
 
 mod backend;
 mod claimable_wheels;

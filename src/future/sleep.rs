@@ -293,7 +293,13 @@ impl<B: Backend> Sleep<B> {
                 let is_cancelled = is_pending && self.backend.cancel(handle);
                 self.state = SleepState::Unarmed;
                 match new_waker {
-                    Some(new_waker) if is_cancelled => new_waker,
+                    // If the deadline has elapsed, a turn's budget may have deferred the timer, and
+                    // would defer each new timer again.
+                    Some(new_waker)
+                        if is_cancelled && self.backend.has_elapsed(self.deadline) != Ok(true) =>
+                    {
+                        new_waker
+                    }
                     // A timer that has ended does not prove that the deadline has elapsed: its
                     // wheel may have ended before the deadline.
                     unused => {

@@ -179,6 +179,25 @@ fn dropping_a_tick_future_loses_no_tick() {
     });
 }
 
+/// Each turn defers a timer, and each poll replaces the sleep's timer, which is then the last.
+#[test]
+fn a_sleep_polled_with_changing_wakers_elapses_despite_a_budget() {
+    fn add_again() {
+        local_timer().add(Duration::ZERO, add_again);
+    }
+    in_virtual_time(|clock| {
+        (0..20).for_each(|_| add_again());
+        let mut sleep = sleep(TICK * 10);
+        let polls = (0..100).take_while(|_| {
+            let is_pending = Poller::new().poll(&mut sleep).is_pending();
+            clock.advance(TICK);
+            assert!(local_timer().turn_within(10).behind);
+            is_pending
+        });
+        assert_eq!(polls.count(), 10);
+    });
+}
+
 // ---- wakers that panic or use the wheel
 
 #[test]

@@ -86,7 +86,10 @@ impl<H: Backend> Model<'_, H> {
         let ready = match expected.state {
             SleepState::Idle => now >= expected.deadline,
             SleepState::Fresh => false,
-            SleepState::Waits(_) => expected.is_reset_to_now,
+            // A poll by another task reads the clock.
+            SleepState::Waits(last) => {
+                expected.is_reset_to_now || last != task && now >= expected.deadline
+            }
             SleepState::Fired | SleepState::Over => true,
         };
         let start = self.clock.now() - self.clock.elapsed();
