@@ -104,7 +104,7 @@ pub fn median_of<R>(rounds: &[R], value: impl Fn(&R) -> f64) -> f64 {
     median(rounds.iter().map(value).collect())
 }
 
-pub fn cpu_nanos() -> f64 {
+pub fn process_cpu_nanos() -> f64 {
     read_clock(ClockId::ProcessCPUTime).as_nanos() as f64
 }
 

@@ -8,7 +8,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::unconstrained;
 
 use crate::across::{
-    Channel, FloorOwner, Local, LocalShard, Locked, Owner, ParkingLot, Requests, SharedRuntime,
+    Channel, FloorOwner, Local, LocalShard, Locked, Owner, ParkingLot, Requests, RuntimeOwner,
     Sleeping, Std, TokioSleepOwner,
 };
 use crate::cores;
@@ -107,7 +107,7 @@ const RUNS: &[(Peer, &[&[W]], Run)] = &[
     (Peer::CorewheelShard, &[XCANCEL], xcancel::<LocalShard>),
     (Peer::CorewheelShard, &[&[W::XcancelLock]], contended::run::<LocalShard>),
     (Peer::Floor, &[XCANCEL], xcancel::<FloorOwner>),
-    (Peer::TokioSleep, &[&[W::Asked]], asked::run::<SharedRuntime>),
+    (Peer::TokioSleep, &[&[W::Asked]], asked::run::<RuntimeOwner>),
     (Peer::CorewheelLocal, &[&[W::Waking]], waking::run_add_and_closure),
     (Peer::TokioNotify, &[&[W::Waking]], |job| waking::run(job, waking::tokio_notify)),
     (Peer::EventFd, &[&[W::Waking]], |job| waking::run(job, waking::event_fd)),
@@ -201,7 +201,7 @@ fn two_cores<O: Owner<Remote: Requests + Clone> + Sleeping>(job: Job) -> Vec<Sam
 }
 
 fn corewheel_tasks<const FAST: bool>(job: Job) -> Vec<Sample> {
-    guarded::run(job, &on_two_cores(future::timeout, guarded::drive_corewheel::<FAST>))
+    guarded::run(job, &on_two_cores(future::timeout, guarded::spawn_corewheel_driver::<FAST>))
 }
 
 fn on_timers(job: Job, timers: io::Result<future::Timers>) -> Vec<Sample> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use corewheel::future::{self, Timers};
 use corewheel_bench::plan::{Job, Peer, Scale, Workload};
 use corewheel_bench::workloads::guarded::{
-    self, Operation, RunTasks, drive_corewheel, on_two_cores, on_workers,
+    self, Operation, RunTasks, on_two_cores, on_workers, spawn_corewheel_driver,
 };
 use parking_lot::Mutex;
 use tokio::runtime::{Builder, Runtime};
@@ -38,8 +38,8 @@ fn dropped_timeouts_are_unregistered() {
     unregisters_dropped_timeouts(&on_workers(two_workers(), guard));
     unregisters_dropped_timeouts(&on_workers(two_workers(), tokio::time::timeout));
     unregisters_dropped_timeouts(&on_workers(two_workers(), pingora_timeout::timeout));
-    unregisters_dropped_timeouts(&on_two_cores(future::timeout, drive_corewheel::<false>));
-    unregisters_dropped_timeouts(&on_two_cores(future::timeout, drive_corewheel::<true>));
+    unregisters_dropped_timeouts(&on_two_cores(future::timeout, spawn_corewheel_driver::<false>));
+    unregisters_dropped_timeouts(&on_two_cores(future::timeout, spawn_corewheel_driver::<true>));
     unregisters_dropped_timeouts(&on_two_cores(tokio::time::timeout, || ()));
 }
 

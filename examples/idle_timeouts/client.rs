@@ -54,7 +54,7 @@ pub(crate) struct Plan {
     connections: u32,
     idle: Duration,
     packet_interval: Duration,
-    connect: Duration,
+    connect_end: Duration,
     quiet_start: Duration,
     end: Duration,
 }
@@ -65,7 +65,7 @@ impl Plan {
             connections,
             idle,
             packet_interval: idle / PACKETS_PER_IDLE,
-            connect: run / 6,
+            connect_end: run / 6,
             quiet_start: run.saturating_sub(QUIET.min(idle / QUIETS_PER_IDLE)),
             end: run,
         }
@@ -79,7 +79,7 @@ impl Plan {
 
     fn role(&self, id: u32) -> Role {
         // Every connection talks first.
-        let begin = self.connect + self.packet_interval;
+        let begin = self.connect_end + self.packet_interval;
         let until = |end| self.action_time(id, begin..end);
         match id % ROLE_CYCLE {
             0 => Role::FallsSilent(until(self.before_quiet(self.idle + LATE_ALLOWANCE))),
@@ -144,7 +144,7 @@ impl Client {
         idle_timers: Arc<IdleTimers>,
         (start, active_token): (Instant, ActiveToken),
     ) -> io::Result<Self> {
-        sleep_until((start + plan.connect * id / plan.connections).into()).await;
+        sleep_until((start + plan.connect_end * id / plan.connections).into()).await;
         let mut stream = TcpStream::connect(server).await?;
         stream.set_nodelay(true)?;
         let mut client = Self { role: plan.role(id), ..Self::default() };

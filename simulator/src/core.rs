@@ -339,7 +339,7 @@ impl Core {
         let after = self.counts(shard_index);
         with_model(|model| {
             model.record_turn_end(number, budget, report, after);
-            if report.abandoned {
+            if report.gave_up_pass {
                 model.coverage.count("pass given up");
             } else if !report.behind {
                 model.check_no_needless_turn(number, report.wait);
@@ -451,8 +451,8 @@ fn pass(
         TurnMethod::At(instant) => shard.turn_at(instant),
     }
     let mut fired = 0;
-    let mut abandoned = give_up == Some(0);
-    while !abandoned {
+    let mut gave_up_pass = give_up == Some(0);
+    while !gave_up_pass {
         let expiry =
             if borrows { shard.next_expiry() } else { shard.next_expired().map(Expiry::Ended) };
         let Some(mut expiry) = expiry else { break };
@@ -473,9 +473,9 @@ fn pass(
             run_script(id, script, Some(shard));
         }
         drop_quietly(ended);
-        abandoned = give_up == Some(fired);
+        gave_up_pass = give_up == Some(fired);
     }
-    TurnReport { fired, behind: shard.is_behind(), abandoned, ..TurnReport::default() }
+    TurnReport { fired, behind: shard.is_behind(), gave_up_pass, ..TurnReport::default() }
 }
 
 fn pause_in_pass() {

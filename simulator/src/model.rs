@@ -78,8 +78,8 @@ pub(crate) struct Timer {
     moved_in: u64,
     /// True if a message about this timer may be in the mailbox.
     queued: bool,
-    /// The number of the shard's latest turn when the latest message about this timer was sent.
-    queued_in: u64,
+    /// The shard's turn count when a message about this timer was last sent.
+    queued_at_turn: u64,
     /// True if the latest reset was remote, so that a remote reset to a later deadline may send no
     /// message.
     may_be_postponable: bool,
@@ -443,7 +443,7 @@ impl Model {
     fn enqueue(&mut self, id: Id, urgent: bool) {
         let (timer, shard) = self.timer_and_shard(id);
         shard.urgent |= urgent;
-        timer.queued_in = shard.turns;
+        timer.queued_at_turn = shard.turns;
         if !timer.queued {
             timer.queued = true;
             shard.queued.push(id);
@@ -653,7 +653,7 @@ impl Model {
         // The order is certain if, before the turn, the shard knew the timer's tick and had not
         // reached this tick.
         let is_ordered = shard.turn.as_ref().is_some_and(|turn| {
-            let after = turn.in_order_after.filter(|_| timer.queued_in < turns);
+            let after = turn.in_order_after.filter(|_| timer.queued_at_turn < turns);
             timer.moved_in != turns
                 && (!timer.queued || after.is_some_and(|after| timer.ticks[0] > after))
         });

@@ -59,8 +59,8 @@ pub(crate) struct Parker {
 
 /// Set while the most recently announced sleep is in progress.
 const ASLEEP: u64 = 1;
-/// Set if the sleep may outlast `Config::drop_cancelled_within`. While set, a remote cancel that
-/// leaves a payload to the owner must wake the owner.
+/// Set if a remote cancel that leaves a payload to the owner must wake the owner, because the sleep
+/// may outlast `Config::drop_cancelled_within`.
 const ENDS_ON_CANCEL: u64 = 2;
 /// Set while no loop drives the owner's wheel. While set, the owner counts as asleep for ever, and
 /// other threads publish their requested deadlines instead of waking it.

@@ -398,7 +398,7 @@ impl ClaimableWheel {
         }
         *announced_until = until.unwrap_or(u64::MAX).min(*latest_sleep_end);
         let until = Some(*announced_until).filter(|&until| until < u64::MAX);
-        let timeout = engine.publish_wake_up_time(until);
+        let timeout = engine.publish_next_due(until);
         Some(PreparedSleep::new(&self.shared, until, ends_on_cancel, timeout))
     }
 

@@ -361,10 +361,10 @@ impl LocalTimer {
     }
 
     /// Fires the due timers within a budget. The turn fires or relinks at most `budget` entries of
-    /// the wheel, and consumes at most `budget` remote requests, never more than 1,024. A consumed
-    /// request may also fire its timer, so the turn may fire more than `budget` timers in all. If
-    /// requests or timers remain, [`Turn::behind`] is true, and the next turn continues with them,
-    /// in order. A budget of zero fires and consumes nothing.
+    /// the wheel. It consumes at most `budget` remote requests, and at most 1,024 even with a larger
+    /// budget. A consumed request may also fire its timer, so the turn may fire more than `budget`
+    /// timers in all. If requests or timers remain, [`Turn::behind`] is true, and the next turn
+    /// continues with them, in order. A budget of zero fires and consumes nothing.
     ///
     /// Each message of a [purgatory](crate::purgatory) counts as a request. Purgatories send
     /// batches of up to 64 messages, and a turn that begins a batch handles the whole batch, even

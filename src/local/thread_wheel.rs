@@ -478,13 +478,12 @@ impl ThreadWheel {
     /// Records that a loop drives the wheel. Returns false inside a turn, and after a drain.
     #[inline]
     pub(super) fn try_mark_driven(&self) -> bool {
-        matches!(self.driver_state.get(), DriverState::BetweenTurns)
-            || self.try_begin_driving_slow()
+        matches!(self.driver_state.get(), DriverState::BetweenTurns) || self.try_mark_driven_slow()
     }
 
     #[cold]
     #[inline(never)]
-    fn try_begin_driving_slow(&self) -> bool {
+    fn try_mark_driven_slow(&self) -> bool {
         if let DriverState::InTurn | DriverState::Ended = self.driver_state.get() {
             return false;
         }
@@ -729,7 +728,7 @@ impl ThreadWheel {
     pub(super) fn time_until_next(&self) -> Option<Duration> {
         self.try_mark_driven();
         self.flush_clients();
-        self.publish_wake_up_time(self.with_engine(|engine| engine.next_turn_nanos()))
+        self.publish_next_due(self.with_engine(|engine| engine.next_turn_nanos()))
     }
 
     pub(crate) fn new_driver_task_id(&self) -> DriverTaskId {
@@ -759,11 +758,11 @@ impl ThreadWheel {
         self.prepare_sleep()
     }
 
-    /// Publishes that the loop's next turn is due at `next_turn`, and returns the time until then.
-    /// Returns zero if a flush is pending, because a wake hook may have queued messages during the
-    /// previous flush.
-    fn publish_wake_up_time(&self, next_turn: Option<u64>) -> Option<Duration> {
-        let timeout = self.with_engine(|engine| engine.publish_wake_up_time(next_turn));
+    /// Publishes, for metrics and watchdogs, that the loop's next turn is due at `next_turn`.
+    /// Returns the time until then, or zero if a flush is pending, because a wake hook may have
+    /// queued messages during the previous flush.
+    fn publish_next_due(&self, next_turn: Option<u64>) -> Option<Duration> {
+        let timeout = self.with_engine(|engine| engine.publish_next_due(next_turn));
         if self.flush_is_pending() { Some(Duration::ZERO) } else { timeout }
     }
 
@@ -781,7 +780,7 @@ impl ThreadWheel {
             }
         }
         self.announced_until.set(until.unwrap_or(u64::MAX));
-        PreparedSleep::new(&self.shared, until, ends_on_cancel, self.publish_wake_up_time(until))
+        PreparedSleep::new(&self.shared, until, ends_on_cancel, self.publish_next_due(until))
     }
 
     /// Ends the wheel, and returns the pending timers. No turn may be in progress.

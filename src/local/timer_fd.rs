@@ -106,7 +106,7 @@ impl ThreadWheel {
             return None;
         }
         let (until, ..) = self.with_engine(Engine::sleep_end_after_trim);
-        descriptor.arm(until, || self.with_engine(|engine| engine.publish_wake_up_time(until)));
+        descriptor.arm(until, || self.with_engine(|engine| engine.publish_next_due(until)));
         let sleep = self.announce_sleep();
         if sleep.timeout() == Some(Duration::ZERO) {
             descriptor.trigger();

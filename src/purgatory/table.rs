@@ -386,8 +386,8 @@ impl<K, Op> Table<K, Op> {
         self.unlink_watches(index, freed)
     }
 
-    /// Unlinks an operation's watches on this core, and frees the records of its separate watches.
-    /// `freed` has the contents of the operation's own record. Returns
+    /// Unlinks those of an operation's watches that are on this core, and frees their own records.
+    /// `freed` has the contents of the operation's record, which includes the inline watch. Returns
     /// `freed.last_watch_on_other_core_index`.
     #[inline(always)]
     fn unlink_watches(&mut self, index: u32, freed: FreedRecordContents<K>) -> u32 {

@@ -806,9 +806,9 @@ impl<T> Engine<T> {
     }
 
     /// Returns the duration from now to `until`, a time in nanoseconds of the clock; `None` means
-    /// for ever. Also publishes `until` as the end of the loop's next sleep, unless the caller is a
-    /// callback.
-    pub(crate) fn publish_wake_up_time(&self, until: Option<u64>) -> Option<Duration> {
+    /// for ever. Unless the caller is a callback, also publishes the counts and `until` for metrics
+    /// and watchdogs.
+    pub(crate) fn publish_next_due(&self, until: Option<u64>) -> Option<Duration> {
         let now = self.clock.source.nanos();
         // Remote adds may now use the room of timers cancelled since the last turn.
         self.publish_live_count();

@@ -675,7 +675,7 @@ impl<T> Shard<T> {
     /// assert!(shard.time_until_next() <= Some(Duration::from_millis(30_001)));
     /// ```
     pub fn time_until_next(&self) -> Option<Duration> {
-        self.engine.publish_wake_up_time(self.engine.next_turn_nanos())
+        self.engine.publish_next_due(self.engine.next_turn_nanos())
     }
 
     /// Announces that the owner is going to sleep, for at most [`PreparedSleep::timeout`]. Also
@@ -714,7 +714,7 @@ impl<T> Shard<T> {
             self.engine.nodes.free_retired();
             until = self.engine.shorten_long_sleep(until);
         }
-        let timeout = self.engine.publish_wake_up_time(until);
+        let timeout = self.engine.publish_next_due(until);
         PreparedSleep::new(&self.engine.shared, until, ends_on_cancel, timeout)
     }
 

@@ -62,7 +62,7 @@ impl Remote for Dropper {
 
 /// The peer `tokio-sleep`: a current-thread runtime that another thread enters, to register sleeps
 /// with the owner's driver and to spawn tasks on the owner.
-pub struct SharedRuntime {
+pub struct RuntimeOwner {
     runtime: Runtime,
     own: RuntimeRemote,
 }
@@ -72,7 +72,7 @@ pub struct RuntimeRemote {
     free: Vec<SleepBox>,
 }
 
-impl Owner for SharedRuntime {
+impl Owner for RuntimeOwner {
     type Handle = SleepBox;
     type Remote = RuntimeRemote;
 

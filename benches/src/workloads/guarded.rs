@@ -16,7 +16,7 @@ use tokio::task::{JoinHandle, LocalSet, spawn_local, yield_now};
 
 use super::late;
 use crate::cores;
-use crate::measure::{Sample, cpu_nanos, median_of};
+use crate::measure::{Sample, median_of, process_cpu_nanos};
 use crate::peers::{LocalClock, RealTime};
 use crate::plan::{Job, Workload as W};
 
@@ -73,11 +73,14 @@ pub fn run(job: Job, run_tasks: RunTasks<'_>) -> Vec<Sample> {
     let count = job.n as f64 * f64::from(operations);
     let interval = |with_timeouts| {
         let tasks = vec![work.clone(); job.n];
-        let (cpu, began) = (cpu_nanos(), Instant::now());
+        let (cpu, began) = (process_cpu_nanos(), Instant::now());
         run_tasks(tasks, with_timeouts);
         let took = began.elapsed();
         thread::sleep(SETTLE);
-        Interval { cpu: (cpu_nanos() - cpu) / count, rate: count / took.as_secs_f64() / 1e3 }
+        IntervalCost {
+            cpu: (process_cpu_nanos() - cpu) / count,
+            rate: count / took.as_secs_f64() / 1e3,
+        }
     };
     let all: Vec<_> = (0..=intervals).map(|_| [false, true].map(interval)).collect();
     let intervals = &all[1..];
@@ -90,7 +93,7 @@ pub fn run(job: Job, run_tasks: RunTasks<'_>) -> Vec<Sample> {
     ]
 }
 
-struct Interval {
+struct IntervalCost {
     /// Nanoseconds per operation.
     cpu: f64,
     /// Thousands of operations per second.
@@ -254,7 +257,7 @@ where
 }
 
 /// Drives the thread's corewheel timers in a task, with the fast clock if `FAST`.
-pub fn drive_corewheel<const FAST: bool>() {
+pub fn spawn_corewheel_driver<const FAST: bool>() {
     RealTime::<FAST>::install();
     let driver = corewheel_tokio::spawn_driver().expect("a runtime that polls for events");
     spawn_local(async { driver.await.expect("the task does not panic").expect("a descriptor") });

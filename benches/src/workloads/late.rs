@@ -19,7 +19,7 @@ use tokio_util::time::DelayQueue;
 use super::{SEED, in_settings, quantiles};
 use crate::across::{BATCH, Remote, Sleeping};
 use crate::cores;
-use crate::measure::{Sample, cpu_nanos};
+use crate::measure::{Sample, process_cpu_nanos};
 use crate::peers::{self, LocalClock, RealTime, SleepBox};
 use crate::plan::{Job, Workload as W};
 use crate::timers::Payload;
@@ -56,9 +56,9 @@ pub fn run(job: Job, fire: impl FnOnce(Size) -> Vec<f64>) -> Vec<Sample> {
         _ => job.scale.pick(5000, 2000, 100),
     };
     let size = Size { timers: job.n, span: Duration::from_millis(span) };
-    let cpu_before = cpu_nanos();
+    let cpu_before = process_cpu_nanos();
     let mut lateness = fire(size);
-    let cpu = (cpu_nanos() - cpu_before) / 1e9;
+    let cpu = (process_cpu_nanos() - cpu_before) / 1e9;
     assert_eq!(lateness.len(), size.timers, "each timer fires once");
     let early = lateness.iter().filter(|&&lateness| lateness < 0.0).count();
     let mut samples = quantiles(job, "us", &mut lateness);

@@ -14,7 +14,7 @@ use crate::timers::{Payload, TimerSet, connection, not_due, payload};
 const DELAY_MAX: u64 = 1000;
 /// Ticks in a batch of [`Steady`].
 const STEADY_TICKS: u32 = 50;
-const IDLE_TICKS: u64 = 1000;
+const ADVANCES_PER_IDLE_BATCH: u64 = 1000;
 
 const HOUR: u64 = 3_600_000;
 const MINUTE: u64 = 60_000;
@@ -155,7 +155,7 @@ pub async fn run<T: TimerSet>(job: Job) -> Vec<Sample> {
         W::Steady => ns_per_operation(&mut Steady::<T>::new(n), 2 * n as u64, durations).await,
         W::IdleHour => {
             let mut idle = Idle { timers: T::new(), now: 0, step: HOUR };
-            ns_per_operation(&mut idle, IDLE_TICKS, durations).await
+            ns_per_operation(&mut idle, ADVANCES_PER_IDLE_BATCH, durations).await
         }
         W::Idle => idle::<T>(n, durations).await,
         _ => unreachable!("{workload:?} has its own function"),
@@ -171,7 +171,9 @@ async fn idle<T: TimerSet>(n: usize, durations: Durations) -> f64 {
     }
     let mut idle = Idle { timers, now: 0, step: 1 };
     idle.batch();
-    run_batches(&mut idle, HOUR - 3 * IDLE_TICKS, durations.timed / 2).await.ns_per_operation()
+    run_batches(&mut idle, HOUR - 3 * ADVANCES_PER_IDLE_BATCH, durations.timed / 2)
+        .await
+        .ns_per_operation()
 }
 
 /// Heartbeats: each timer that fires is added again, due 1 to 1,000 ticks later.
@@ -216,12 +218,12 @@ pub struct Idle<T: TimerSet> {
 
 impl<T: TimerSet> Load for Idle<T> {
     fn batch(&mut self) -> u64 {
-        for _ in 0..IDLE_TICKS {
+        for _ in 0..ADVANCES_PER_IDLE_BATCH {
             self.now += self.step;
             // `black_box` keeps the compiler from holding the state of a peer in registers.
             black_box(&mut self.timers).advance(black_box(self.now), not_due);
         }
-        IDLE_TICKS
+        ADVANCES_PER_IDLE_BATCH
     }
 }
 

@@ -16,7 +16,7 @@ use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 
 use super::{SEED, in_settings};
 use crate::across::{Lock, Shareable};
-use crate::measure::{Sample, cpu_nanos};
+use crate::measure::{Sample, process_cpu_nanos};
 use crate::plan::Job;
 use crate::timers::TimerSet;
 
@@ -51,12 +51,12 @@ fn in_layout<D: PurgatoryPeer>(job: Job, layout: Layout) -> Vec<Sample> {
         load.added
     });
     thread::sleep(durations.warm_up_max);
-    let (began, cpu, before) = (Instant::now(), cpu_nanos(), ended(state));
+    let (began, cpu, before) = (Instant::now(), process_cpu_nanos(), ended(state));
     // Measures longer if the machine is so busy that the threads did not run.
     while began.elapsed() < durations.timed || ended(state) == before {
         thread::sleep(durations.timed);
     }
-    let (took, cpu, after) = (began.elapsed(), cpu_nanos() - cpu, ended(state));
+    let (took, cpu, after) = (began.elapsed(), process_cpu_nanos() - cpu, ended(state));
     state.is_over.store(true, Relaxed);
     let added: u64 =
         cores.join().into_iter().map(|added| added.expect("the load does not panic")).sum();

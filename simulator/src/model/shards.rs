@@ -23,7 +23,8 @@ pub(crate) struct TurnReport {
     pub(crate) behind: bool,
     /// The time until the shard's next turn.
     pub(crate) wait: Option<Nanos>,
-    pub(crate) abandoned: bool,
+    /// True if the loop stopped asking for expired timers before the end of the pass.
+    pub(crate) gave_up_pass: bool,
 }
 
 /// The default of `Config::drop_cancelled_within`.
@@ -186,13 +187,13 @@ impl Model {
             self.check(fits && (touched.max(fired) <= most || !is_alone), what);
         }
         let shard = &mut self.shards[number];
-        (shard.published, shard.behind) = (after.live, report.behind || report.abandoned);
+        (shard.published, shard.behind) = (after.live, report.behind || report.gave_up_pass);
         shard.is_queue_uncertain |= !shard.queued.is_empty();
         shard.callbacks_made_requests = turn.callback_operations > 0;
         if after.queued == 0 && !shard.behind {
             self.record_empty_mailbox(number);
         }
-        if turn.is_wanted && turn.fired == 0 && budget.is_none() && !report.abandoned {
+        if turn.is_wanted && turn.fired == 0 && budget.is_none() && !report.gave_up_pass {
             let left = self.shards[number].needless_turns_allowed.checked_sub(1);
             self.check(left.is_some(), || format!("shard {number} wanted a turn for nothing"));
             self.shards[number].needless_turns_allowed = left.unwrap_or(0);
@@ -232,8 +233,9 @@ impl Model {
         // earlier message. If more than `ORDERED_MAX` adds and resets are queued, the turn may only
         // put them in order and consume none.
         let is_flooded = before + arrived > ORDERED_MAX;
-        let least = if report.abandoned || is_flooded { 0 } else { before.min(most) };
-        let takes_all = budget.is_none() && before + arrived <= MESSAGES_MAX && !report.abandoned;
+        let least = if report.gave_up_pass || is_flooded { 0 } else { before.min(most) };
+        let takes_all =
+            budget.is_none() && before + arrived <= MESSAGES_MAX && !report.gave_up_pass;
         let is_right = consumed <= most + turn.collected_for_room
             && consumed + arrived >= least
             && (!takes_all || !report.behind);
@@ -258,7 +260,7 @@ impl Model {
             format!("timer {id}, due at tick {tick}, was left, and tick {latest_fired_tick} fired")
         });
         self.check(!is_due || is_behind, || format!("timer {id} of tick {tick} did not fire"));
-        let says_so = report.abandoned || report.behind && report.wait == Some(0);
+        let says_so = report.gave_up_pass || report.behind && report.wait == Some(0);
         self.check(!is_due || says_so, || format!("timer {id} of {tick} was left: {report:?}"));
     }
 

@@ -87,6 +87,7 @@ struct AnchorWindow {
     last_count: u64,
     end_count: u64,
     anchor: Anchor,
+    /// The calibrated time per count, which the estimates in this window use.
     rate: RateBounds,
 }
 

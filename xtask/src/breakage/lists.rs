@@ -87,7 +87,7 @@ mod tests {
 
     const SOURCE: &str = "fn a() {\nfence(SeqCst);\n}\nfn b() { look(1,\n 2,\n); fence(SeqCst); }";
 
-    fn planted(lines: &str) -> Result<String> {
+    fn source_with_fault(lines: &str) -> Result<String> {
         let list = format!("# a list\n\nname  n\nwhy   it is\nwhy   gone\n{lines}\n");
         let records = records(&list, super::super::FAULT_KEYS)?;
         plant(&records[0], "src/a.rs", SOURCE).map(|mutant| mutant.broken)
@@ -102,7 +102,7 @@ mod tests {
             ("within a\nfind fence(SeqCst);\nwith ();", SOURCE.replacen("fence(SeqCst)", "()", 1)),
             ("find  2);\nfind  fence(\nwith  2); (", SOURCE.replace("2,\n); fence(", "2); (")),
         ] {
-            assert_eq!(planted(lines).expect(lines), expected);
+            assert_eq!(source_with_fault(lines).expect(lines), expected);
         }
     }
 
@@ -116,7 +116,7 @@ mod tests {
             ("\nname  m\n", "no reason"),
             ("name  m\n", "one line `name`"),
         ] {
-            let error = planted(lines).expect_err(lines).to_string();
+            let error = source_with_fault(lines).expect_err(lines).to_string();
             assert!(error.contains(expected), "{error}");
         }
     }
