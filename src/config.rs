@@ -25,7 +25,7 @@ use crate::{
 /// Config::new()
 ///     .tick(Duration::from_micros(100))
 ///     .capacity(10_000)
-///     .on_panic(|report| eprintln!("timer callback: {:?}", report.message()))
+///     .panic_hook(|report| eprintln!("timer callback: {:?}", report.message()))
 ///     .install()?;
 /// local_timer().add(Duration::from_secs(30), || println!("half a minute later"));
 /// # Ok::<(), corewheel::ConfigError>(())
@@ -279,12 +279,12 @@ impl Config {
     /// ```
     /// use corewheel::{Config, local_timer};
     ///
-    /// Config::new().on_panic(|report| eprintln!("{report:?}")).install()?;
+    /// Config::new().panic_hook(|report| eprintln!("{report:?}")).install()?;
     /// assert!(local_timer().is_empty());
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     #[must_use]
-    pub fn on_panic(mut self, report: impl Fn(&PanicReport<'_>) + Send + Sync + 'static) -> Self {
+    pub fn panic_hook(mut self, report: impl Fn(&PanicReport<'_>) + Send + Sync + 'static) -> Self {
         self.panic = Some(Arc::new(report));
         self
     }

@@ -77,12 +77,12 @@
 //!   wheel. [`TimerHandle::cancel`] says at once, on any thread, whether this call has ended the
 //!   timer.
 //! * **No locks.** On a timer's own core, add, cancel, reset and turn take no lock. In the steady
-//!   state, operations of the owner allocate nothing and make no system call except to read the
-//!   clock. Callbacks that capture up to 32 bytes, aligned to at most 8, are stored inline. Remote
+//!   state, these operations allocate nothing, and their only system call reads the clock.
+//!   Callbacks that capture up to 32 bytes, aligned to at most 8, are stored inline. Remote
 //!   adds, cancels and resets are lock-free. The owner never waits for another core.
-//! * **Nothing is borrowed while your code runs.** Callbacks and destructors may add, cancel and
+//! * **No wheel or purgatory is borrowed while your code runs.** Callbacks and destructors may add, cancel and
 //!   reset timers. A turn inside a callback does nothing, and sets [`Turn::nested`].
-//! * **Panics are contained.** A callback's panic is caught and reported ([`Config::on_panic`]),
+//! * **Panics are contained.** A callback's panic is caught and reported ([`Config::panic_hook`]),
 //!   and the rest of the turn runs. With `panic = "abort"` the process aborts.
 //! * **Handles are plain values.** A [`TimerHandle`] has 16 bytes and is `Copy`. After the timer's
 //!   end, a cancel returns [`Cancel::Ended`] and never affects another timer.

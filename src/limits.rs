@@ -104,8 +104,8 @@ pub(crate) const SHARDS_MAX: u32 = if IS_LOOM { 4 } else { 1 << 14 };
 pub(crate) const WAKE_AT_QUEUED_MESSAGES: u32 = if SMALL_LIMITS { 2 } else { 1024 };
 
 /// When a mailbox's message count reaches this value, the count is lowered by
-/// `WAKE_AT_QUEUED_MESSAGES`. So a message count is exact only below `MESSAGE_COUNT_OVERFLOW -
-/// WAKE_AT_QUEUED_MESSAGES`.
+/// `WAKE_AT_QUEUED_MESSAGES`. So a message count is exact only below `MESSAGE_COUNT_OVERFLOW` minus
+/// `WAKE_AT_QUEUED_MESSAGES`.
 pub(crate) const MESSAGE_COUNT_OVERFLOW: u32 = 1 << 12;
 
 /// Maximum number of messages in a batch that a purgatory sends to another core. A turn consumes a
@@ -163,7 +163,7 @@ pub(crate) const SHRINK_ABOVE_CHAINS_PER_KEY: usize = 16;
 pub(crate) const DEFERRED_COMPLETIONS_CAPACITY_MAX: usize = 1024;
 
 /// Maximum number of consumed batches that a purgatory keeps for reuse.
-pub(crate) const SPARE_PURGATORY_BATCHES_MAX: usize = if SMALL_LIMITS { 1 } else { 16 };
+pub(crate) const PURGATORY_SPARE_BATCHES_MAX: usize = if SMALL_LIMITS { 1 } else { 16 };
 
 /// The first poll of an async sleep longer than this many nanoseconds adds a timer without checking
 /// whether the deadline has elapsed. If the sleep's deadline has elapsed, the next turn fires the

@@ -1,4 +1,4 @@
-//! Reports rare incidents through `tracing`. Without the feature `tracing`, or without a
+//! Reports rare events through `tracing`. Without the feature `tracing`, or without a
 //! subscriber, reports only wheels that no loop drives, on standard error.
 //!
 //! A `tracing` subscriber may call corewheel or panic, so callers of this module must hold no

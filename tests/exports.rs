@@ -209,7 +209,7 @@ fn a_subscriber_may_use_the_wheel_and_panic() {
         let clock = ManualClock::new();
         let (sender, reported) = mpsc::channel();
         let report = move |report: &PanicReport<'_>| sender.send(report.place()).expect("received");
-        Config::new().clock(&clock).on_panic(report).install().expect("a fresh thread");
+        Config::new().clock(&clock).panic_hook(report).install().expect("a fresh thread");
         local_timer().add(TICK, || panic!("a callback that panics, as it should here"));
         local_timer().add(TICK, || ());
         clock.advance(TICK * 5);

@@ -280,7 +280,7 @@ fn captures_outlive_a_process_that_exits_in_their_panic_hook() {
     exits_with_success("captures_outlive_a_process_that_exits_in_their_panic_hook", || {
         let captured = large_captures();
         let hook = move |_: &PanicReport<'_>| exit_while_a_thread_reads(&captured);
-        Config::new().on_panic(hook).install().expect("a new thread");
+        Config::new().panic_hook(hook).install().expect("a new thread");
         let panics = PanicsWhenDropped;
         let handle = local_timer().add(HOUR, move || _ = &panics);
         // Because of the queued message, the cancel moves the callback out of its node.

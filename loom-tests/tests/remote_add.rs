@@ -352,7 +352,7 @@ fn no_node_is_taken_twice_from_the_free_list() {
 
 /// Returns this thread's clock and shard, and a stale handle of a remote timer. [`retire_page`]
 /// retires the page that the handle names.
-fn with_a_page_to_spare() -> (ManualClock, ShardRef, TimerHandle) {
+fn core_with_retirable_page() -> (ManualClock, ShardRef, TimerHandle) {
     let (clock, core) = install_core();
     let adder = core.clone();
     // Under loom a page has two nodes, and the owner keeps one empty page as a spare.
@@ -371,7 +371,7 @@ fn retire_page() {
 #[test]
 fn a_stale_handle_never_reaches_the_next_remote_timer_in_a_new_page() {
     explore(250, || {
-        let (clock, core, stale) = setup(with_a_page_to_spare);
+        let (clock, core, stale) = setup(core_with_retirable_page);
         let stale_caller = race(move || (stale.reset(TICK * 9), stale.cancel()));
         retire_page();
         let added = on_another_thread(move || [(); 3].map(|()| core.add(TICK, || ())));
@@ -387,7 +387,7 @@ fn a_stale_handle_never_reaches_the_next_remote_timer_in_a_new_page() {
 #[test]
 fn no_node_is_taken_from_a_retired_page() {
     explore(26, || {
-        let (clock, core, _) = setup(with_a_page_to_spare);
+        let (clock, core, _) = setup(core_with_retirable_page);
         let adder = core.clone();
         let adder = race(move || adder.add(TICK, || ()));
         retire_page();

@@ -81,7 +81,7 @@ impl Ledger {
             }
             waking.shard(shard).wakes += 1;
         };
-        config.wake_hook(wake).on_panic(move |report| {
+        config.wake_hook(wake).panic_hook(move |report| {
             let planned = report.payload().is::<PlannedPanic>();
             reporting.shard(shard).reported += u64::from(planned);
         })

@@ -198,7 +198,7 @@ impl TimerHandle {
     /// owner.
     ///
     /// A panic of the callback's destructor is reported to
-    /// [`Config::on_panic`](crate::Config::on_panic), unless the wheel has ended.
+    /// [`Config::panic_hook`](crate::Config::panic_hook), unless the wheel has ended.
     ///
     /// # Examples
     ///

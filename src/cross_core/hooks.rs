@@ -25,7 +25,7 @@ use crate::{
     },
 };
 
-/// Describes a panic in user code, for the hook of [`Config::on_panic`](crate::Config::on_panic).
+/// Describes a panic in user code, for the hook of [`Config::panic_hook`](crate::Config::panic_hook).
 ///
 /// # Examples
 ///
@@ -34,7 +34,7 @@ use crate::{
 /// use std::time::Duration;
 ///
 /// Config::new()
-///     .on_panic(|report| {
+///     .panic_hook(|report| {
 ///         assert_eq!(report.place(), PanicPlace::Callback);
 ///         assert_eq!(report.message(), Some("a bug"));
 ///         assert!(report.payload().is::<&str>());
@@ -58,7 +58,7 @@ pub struct PanicReport<'a> {
 /// ```
 /// use corewheel::{Config, PanicPlace};
 ///
-/// let config = Config::new().on_panic(|report| {
+/// let config = Config::new().panic_hook(|report| {
 ///     if report.place() == PanicPlace::Wake {
 ///         eprintln!("the wake hook is broken: {report:?}");
 ///     }
@@ -90,7 +90,7 @@ impl PanicReport<'_> {
     /// ```
     /// use corewheel::Config;
     ///
-    /// let config = Config::new().on_panic(|report| eprintln!("a panic in {:?}", report.place()));
+    /// let config = Config::new().panic_hook(|report| eprintln!("a panic in {:?}", report.place()));
     /// # config.install()?;
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
@@ -106,7 +106,7 @@ impl PanicReport<'_> {
     /// use corewheel::Config;
     /// use std::io;
     ///
-    /// let config = Config::new().on_panic(|report| {
+    /// let config = Config::new().panic_hook(|report| {
     ///     if let Some(error) = report.payload().downcast_ref::<io::Error>() {
     ///         eprintln!("thrown by `panic_any`: {error}");
     ///     }
@@ -125,7 +125,7 @@ impl PanicReport<'_> {
     /// ```
     /// use corewheel::Config;
     ///
-    /// let config = Config::new().on_panic(|report| eprintln!("{:?}", report.message()));
+    /// let config = Config::new().panic_hook(|report| eprintln!("{:?}", report.message()));
     /// # config.install()?;
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```

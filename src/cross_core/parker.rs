@@ -2,8 +2,8 @@
 //!
 //! The owner announces its sleep and then checks once more for requests. A requesting thread queues
 //! its request and then checks whether the owner sleeps, and until when. Each thread executes a
-//! sequentially consistent fence between its two steps. So either the owner sees the request, or
-//! the requesting thread sees the announcement, as in Dekker's algorithm:
+//! sequentially consistent fence between its two steps. So the owner sees the request, the
+//! requesting thread sees the announcement, or both, as in Dekker's algorithm:
 //!
 //! ```text
 //! owner                             requesting thread

@@ -243,7 +243,7 @@ impl ClaimableWheel {
             engine.publish_live_count();
             let due = engine.applied_deadline_nanos(handle.index());
             if overdue_nanos.is_some() {
-                let _ = engine.publish_and_get_next_due();
+                let _ = engine.publish_undriven_and_get_next_due();
             }
             self.release_and_wake_driver_for(guard, due);
         } else {
@@ -268,7 +268,7 @@ impl ClaimableWheel {
         if engine.loop_has_begun() {
             return engine.grant_add_allowance(u64::MAX);
         }
-        let (next, _) = engine.publish_and_get_next_due();
+        let (next, _) = engine.publish_undriven_and_get_next_due();
         *overdue_nanos = Some(engine.now_nanos().saturating_sub(next));
         engine.grant_add_allowance(engine.adds_until_loop_check())
     }
@@ -408,7 +408,7 @@ impl ClaimableWheel {
         if guard.engine.loop_has_begun() {
             guard.engine.publish_counts();
         } else {
-            let _ = guard.engine.publish_and_get_next_due();
+            let _ = guard.engine.publish_undriven_and_get_next_due();
         }
     }
 

@@ -316,8 +316,8 @@ impl<B: Backend> Sleep<B> {
         self.state = SleepState::Unarmed;
         let waker_id = waker.id(cx.waker());
         let added = self.backend.try_add(&mut self.deadline, self.call_site, waker);
-        // A refused sleep whose deadline has elapsed completes, because it needs no timer. If the
-        // state was `LongUnpolled` or `Armed`, this poll has not checked the deadline yet.
+        // A refused sleep whose deadline has elapsed completes, because it needs no timer. A poll in
+        // the state `LongUnpolled` has not checked the deadline yet.
         if added.is_err() && self.backend.has_elapsed(self.deadline)? {
             return self.complete();
         }

@@ -20,8 +20,9 @@ pin_project! {
     /// output is [`TimeoutError::Elapsed`]. The future is dropped with the timeout, unless
     /// [`into_inner`](Self::into_inner) returns it.
     ///
-    /// While the timer is pending, polls with the same waker do not read the clock. So even an
-    /// elapsed deadline ends the timeout only after the timer has fired.
+    /// While the timer is pending, polls with the same waker do not read the clock: even an elapsed
+    /// deadline ends the timeout only after the timer has fired. A poll with another waker checks
+    /// the deadline.
     ///
     /// A timeout cannot interrupt a poll that does not return.
     ///

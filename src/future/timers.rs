@@ -298,7 +298,7 @@ impl Timers {
     ///
     /// With [`per_worker`](Self::per_worker), the driver runs all callbacks, so a callback that
     /// blocks delays the timers of all wheels. In a callback, [`local_timer`](crate::local_timer)
-    /// is the own wheel of the driver's thread, which usually no loop turns. To add another timer,
+    /// is the driver thread's own wheel, which usually no loop turns. To add another timer,
     /// capture a clone of the [`ShardRef`]. The period of a periodic timer cannot be changed with
     /// `per_worker`.
     ///

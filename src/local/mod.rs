@@ -361,10 +361,10 @@ impl LocalTimer {
     }
 
     /// Fires the due timers within a budget. The turn fires or relinks at most `budget` entries of
-    /// the wheel. It consumes at most `budget` remote requests, and at most 1,024 even with a larger
-    /// budget. A consumed request may also fire its timer, so the turn may fire more than `budget`
-    /// timers in all. If requests or timers remain, [`Turn::behind`] is true, and the next turn
-    /// continues with them, in order. A budget of zero fires and consumes nothing.
+    /// the wheel. It consumes at most `budget` remote requests, and never more than 1,024. A
+    /// consumed request may also fire its timer, so the turn may fire more than `budget` timers in
+    /// all. If requests or timers remain, [`Turn::behind`] is true, and the next turn continues
+    /// with them, in order. A budget of zero fires and consumes nothing.
     ///
     /// Each message of a [purgatory](crate::purgatory) counts as a request. Purgatories send
     /// batches of up to 64 messages, and a turn that begins a batch handles the whole batch, even
@@ -461,9 +461,9 @@ impl LocalTimer {
 
     /// Announces that the thread is going to sleep, for at most [`PreparedSleep::timeout`]. Until
     /// the thread is woken or the [`PreparedSleep`] is dropped, urgent requests wake the thread by
-    /// the hook of [`Config::wake_hook`]. Without a hook, urgent requests unpark the thread. If the
-    /// thread has ever called [`PreparedSleep::park`], such requests call the hook and also unpark
-    /// the thread. The urgent requests are:
+    /// the hook of [`Config::wake_hook`]. Without a hook, urgent requests unpark the thread. With a
+    /// hook, they also unpark the thread if it has ever called [`PreparedSleep::park`]. The urgent
+    /// requests are:
     ///
     /// - A remote add or reset whose deadline is before the end of the sleep.
     /// - The first remote cancel whose callback this thread must drop, if the sleep is longer than

@@ -407,7 +407,7 @@ impl ThreadWheel {
     /// and the earliest deadline of the remote adds and resets that wait for a turn.
     fn enter_undriven_state(&self, undriven: DriverState) {
         self.driver_state.set(undriven);
-        let (_, now) = self.with_engine(|engine| engine.publish_and_get_next_due());
+        let (_, now) = self.with_engine(|engine| engine.publish_undriven_and_get_next_due());
         self.mark_undriven();
         // A remote thread that has not seen the effect of `mark_undriven` publishes no deadline.
         // But `mark_undriven` has executed the fence F1 (see `parker`), so this thread finds the
@@ -499,7 +499,7 @@ impl ThreadWheel {
         let (DriverState::Registered | DriverState::Expected) = self.driver_state.get() else {
             return u64::MAX;
         };
-        let (next_due, _) = self.with_engine(|engine| engine.publish_and_get_next_due());
+        let (next_due, _) = self.with_engine(|engine| engine.publish_undriven_and_get_next_due());
         self.shared.report_overdue_timer(self.shared.clock.nanos().saturating_sub(next_due));
         self.with_engine(|engine| engine.adds_until_loop_check())
     }
@@ -520,7 +520,7 @@ impl ThreadWheel {
         if self.is_driven_or_ended() {
             return;
         }
-        let (next_due, _) = self.with_engine(|engine| engine.publish_and_get_next_due());
+        let (next_due, _) = self.with_engine(|engine| engine.publish_undriven_and_get_next_due());
         if next_due < u64::MAX {
             // `u64::MAX` skips the grace period, because the timer will never fire.
             self.shared.report_undriven_wheel(u64::MAX, UndrivenReason::UsedOnTimersDriver);
@@ -538,13 +538,14 @@ impl ThreadWheel {
             DriverState::Registered | DriverState::Expected => {
                 self.announced_until.set(KNOWN_AWAKE);
                 self.with_engine(|engine| {
-                    let _ = engine.publish_and_get_next_due();
+                    let _ = engine.publish_undriven_and_get_next_due();
                     // The next add does not check for an overdue timer, but the add after it does.
                     let _ = engine.grant_add_allowance(1);
                 });
             }
             DriverState::NoDriverExpected => {
-                let (next_due, now) = self.with_engine(|engine| engine.publish_and_get_next_due());
+                let (next_due, now) =
+                    self.with_engine(|engine| engine.publish_undriven_and_get_next_due());
                 // Does not report the new timer itself, even if its deadline has already elapsed.
                 if next_due < new_deadline {
                     self.shared.report_overdue_timer(now.saturating_sub(next_due));
@@ -707,7 +708,7 @@ impl ThreadWheel {
             // Remote adds may need the room that the cancel has freed.
             engine.publish_live_count();
             if let DriverState::NoDriverExpected = self.driver_state.get() {
-                let _ = engine.publish_and_get_next_due();
+                let _ = engine.publish_undriven_and_get_next_due();
             }
         });
     }
@@ -766,12 +767,18 @@ impl ThreadWheel {
         if self.flush_is_pending() { Some(Duration::ZERO) } else { timeout }
     }
 
-    /// Announces a sleep until the wheel needs a turn. Before a sleep of a second or more, frees
-    /// spare memory. If a client has more memory to free, the sleep lasts only a second.
-    pub(super) fn announce_sleep(&self) -> PreparedSleep<'static> {
+    /// Announces a sleep until the wheel needs a turn.
+    fn announce_sleep(&self) -> PreparedSleep<'static> {
         if !self.try_mark_driven() && matches!(self.driver_state.get(), DriverState::Ended) {
             return PreparedSleep::zero_length();
         }
+        self.announce_sleep_until(self.sleep_end_after_trim())
+    }
+
+    /// Returns the end of the loop's next sleep, and true if a remote cancel must end the sleep.
+    /// Before a sleep of a second or more, frees spare memory. If a client has more memory to free,
+    /// the sleep lasts only a second.
+    pub(super) fn sleep_end_after_trim(&self) -> (Option<u64>, bool) {
         let (mut until, ends_on_cancel, is_long) = self.with_engine(Engine::sleep_end_after_trim);
         if is_long {
             self.trim_clients(true);
@@ -779,6 +786,14 @@ impl ThreadWheel {
                 until = Some(self.with_engine(|engine| engine.shortest_long_sleep_end()));
             }
         }
+        (until, ends_on_cancel)
+    }
+
+    /// Announces the sleep that [`sleep_end_after_trim`](Self::sleep_end_after_trim) has returned.
+    pub(super) fn announce_sleep_until(
+        &self,
+        (until, ends_on_cancel): (Option<u64>, bool),
+    ) -> PreparedSleep<'static> {
         self.announced_until.set(until.unwrap_or(u64::MAX));
         PreparedSleep::new(&self.shared, until, ends_on_cancel, self.publish_next_due(until))
     }

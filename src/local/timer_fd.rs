@@ -28,7 +28,7 @@ use std::{
 use super::{DriverRegistration, LocalTimer, Turn, local_timer, thread_wheel::ThreadWheel};
 use crate::{
     cross_core::descriptor::{TimerDescriptor, TimerFdError},
-    shard::{Engine, PreparedSleep},
+    shard::PreparedSleep,
 };
 
 /// A file descriptor that is readable when its thread's wheel needs a turn: at the next deadline,
@@ -102,12 +102,12 @@ impl ThreadWheel {
         descriptor: &TimerDescriptor,
     ) -> Option<PreparedSleep<'static>> {
         self.flush_clients();
-        if Self::has_ended() {
+        if !self.try_mark_driven() && Self::has_ended() {
             return None;
         }
-        let (until, ..) = self.with_engine(Engine::sleep_end_after_trim);
+        let sleep_end @ (until, _) = self.sleep_end_after_trim();
         descriptor.arm(until, || self.with_engine(|engine| engine.publish_next_due(until)));
-        let sleep = self.announce_sleep();
+        let sleep = self.announce_sleep_until(sleep_end);
         if sleep.timeout() == Some(Duration::ZERO) {
             descriptor.trigger();
         }

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     cross_core::hooks::PanicPlace,
-    limits::{PURGATORY_BATCH_MESSAGES_MAX, SPARE_PURGATORY_BATCHES_MAX},
+    limits::{PURGATORY_BATCH_MESSAGES_MAX, PURGATORY_SPARE_BATCHES_MAX},
     local::{ShardRef, ThreadWheel},
     util::sync::{AtomicBool, Ordering, SetOnce, fence, per_thread},
 };
@@ -385,7 +385,7 @@ impl<K: Send + 'static> Member<K> {
     }
 
     /// Calls `on_event` with the key of each event of a batch, and `on_message` with the sending
-    /// core and each message. Keeps up to [`SPARE_PURGATORY_BATCHES_MAX`] empty batches for reuse.
+    /// core and each message. Keeps up to [`PURGATORY_SPARE_BATCHES_MAX`] empty batches for reuse.
     pub(super) fn consume(
         &self,
         mut batch: Batch<K>,
@@ -396,7 +396,7 @@ impl<K: Send + 'static> Member<K> {
         batch.0.events.drain(..).for_each(on_event);
         batch.0.messages.drain(..).for_each(|message| on_message(sender_core, message));
         let mut spare = self.spare_batches.borrow_mut();
-        if spare.len() < SPARE_PURGATORY_BATCHES_MAX {
+        if spare.len() < PURGATORY_SPARE_BATCHES_MAX {
             spare.push(batch);
         }
     }

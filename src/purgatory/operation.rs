@@ -57,10 +57,10 @@ pub trait DelayedOperation: 'static {
     ///
     /// `on_complete` runs inside a call of `turn`, `notify` or `force_complete`, a check or an add.
     /// So a caller of `turn` or of the purgatory must hold no borrow of a `RefCell` that
-    /// `on_complete` needs. A panic is caught and reported ([`Config::on_panic`]); the operation
+    /// `on_complete` needs. A panic is caught and reported ([`Config::panic_hook`]); the operation
     /// counts as completed.
     ///
-    /// [`Config::on_panic`]: crate::Config::on_panic
+    /// [`Config::panic_hook`]: crate::Config::panic_hook
     ///
     /// `on_complete` may use the purgatory. Calls of `on_complete` nest up to 16 deep; deeper calls
     /// run after the outermost call.

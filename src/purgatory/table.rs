@@ -1317,6 +1317,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes, and nothing here is unsafe")]
     fn a_long_sleep_frees_a_bounded_part_of_the_chains() {
         let mut table = TestTable::new();
         add_and_remove(&mut table, 4_000);

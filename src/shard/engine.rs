@@ -51,7 +51,7 @@ use crate::{
 /// The timers of one core, for a [`Shard`](crate::Shard) or a thread's wheel.
 pub(crate) struct Engine<T> {
     pub(crate) shared: Arc<Shared>,
-    /// A handle with this shard's number, from which each timer's handle is made.
+    /// A handle with this shard's number and index 0, from which each timer's handle is made.
     pub(super) handle_template: TimerHandle,
     next_generation: u64,
     /// When `stats.counts.added` has reached this value, an add must first call
@@ -711,7 +711,7 @@ impl<T> Engine<T> {
         mut periodic: bool,
     ) -> Option<ClaimedTimer<T>> {
         for _ in 0..ELAPSED_REMOTE_RESETS_MAX {
-            let deadline = self.load_requested_deadline(index, periodic);
+            let deadline = self.take_requested_deadline(index, periodic);
             let node = self.nodes.entry(index);
             let Err(current) = self.wheel.relink_unless_reached(&self.nodes, node, deadline) else {
                 return None;
@@ -732,14 +732,14 @@ impl<T> Engine<T> {
         }
         // In each iteration, another thread has reset the timer to an elapsed deadline. To end the
         // loop, the timer waits for the next pass.
-        let deadline = self.load_requested_deadline(index, periodic);
+        let deadline = self.take_requested_deadline(index, periodic);
         self.wheel.reset_or_link(&self.nodes, self.nodes.entry(index), deadline);
         None
     }
 
     /// Returns the tick of the requested deadline. For a periodic timer, also stores the time from
     /// which the timer now counts its period.
-    fn load_requested_deadline(&mut self, index: u32, periodic: bool) -> u64 {
+    fn take_requested_deadline(&mut self, index: u32, periodic: bool) -> u64 {
         let node = self.nodes.entry(index);
         let (nanos, period_start) =
             (node.requested_deadline().load_nanos(), node.linked_deadline().load_nanos());
@@ -955,7 +955,7 @@ impl<T> Engine<T> {
     /// deadline, remote requests included, or `u64::MAX` if there is none. Also returns the lower
     /// bound of the latest clock reading.
     #[cold]
-    pub(crate) fn publish_and_get_next_due(&self) -> (u64, u64) {
+    pub(crate) fn publish_undriven_and_get_next_due(&self) -> (u64, u64) {
         let next = self.wheel.next_pass_tick().map(|tick| self.clock.tick.tick_start_nanos(tick));
         self.publish_counts();
         self.stats.publish_at_turn.set(0);

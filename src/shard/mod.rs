@@ -869,7 +869,7 @@ impl<T> Shard<T> {
     /// particular order. If `keep` returns false, cancels the timer and drops its payload.
     ///
     /// If a payload's destructor panics, the panic is reported to
-    /// [`Config::on_panic`](crate::Config::on_panic). If `keep` panics, the timers not visited yet
+    /// [`Config::panic_hook`](crate::Config::panic_hook). If `keep` panics, the timers not visited yet
     /// stay pending.
     ///
     /// Cost: the same as [`iter`](Self::iter), plus a [`cancel`](Self::cancel) for each cancelled
@@ -1124,11 +1124,11 @@ impl<T> Shard<T> {
             self.make_room(u64::MAX)?;
             return self.engine.insert(schedule, kind, call_site, payload);
         }
-        let (next_due, now) = self.engine.publish_and_get_next_due();
+        let (next_due, now) = self.engine.publish_undriven_and_get_next_due();
         self.engine.shared.report_overdue_timer(now.saturating_sub(next_due));
         self.make_room(self.engine.adds_until_loop_check())?;
         let handle = self.engine.insert(schedule, kind, call_site, payload)?;
-        let _ = self.engine.publish_and_get_next_due();
+        let _ = self.engine.publish_undriven_and_get_next_due();
         Ok(handle)
     }
 

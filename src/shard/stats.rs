@@ -30,8 +30,8 @@ pub(super) struct Stats {
     /// A sum of counters, and the number of messages in the backlog, at the latest publication.
     /// `Engine::publish_counts` publishes the counts again only if either has changed.
     pub(super) last_published_digest: Cell<(u64, u32)>,
-    /// From the turn of this number on, the end of a pass publishes the counts. Zero if no loop
-    /// drives the shard.
+    /// From the turn of this number on, the end of a pass publishes the counts. Zero before a loop
+    /// begins to drive the shard, and after a thread's wheel has lost its last driver.
     pub(super) publish_at_turn: Cell<u64>,
 }
 

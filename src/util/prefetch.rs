@@ -5,8 +5,8 @@
 /// Begins to load the first and the last cache line of `value` on x86-64, to be written. Does
 /// nothing elsewhere.
 ///
-/// Without this prefetch, a load followed by a write fetches a line that another core has written
-/// twice: to share it, and then to own it.
+/// If another core has written a line, a load followed by a write would fetch the line twice: to
+/// share it, and then to own it.
 #[inline(always)]
 pub(crate) fn prefetch<T>(value: &T) {
     let first = core::ptr::from_ref(value).cast::<u8>();

@@ -45,7 +45,7 @@ fn a_failed_wake_up_is_retried_every_1024_cancels() {
         assert_eq!(panic.place(), PanicPlace::Wake);
         reported();
     };
-    on_configured_thread(Config::new().wake_hook(fails_twice).on_panic(report), |_| {
+    on_configured_thread(Config::new().wake_hook(fails_twice).panic_hook(report), |_| {
         let timers: Vec<_> = (0..3_000).map(|_| local_timer().add(HOUR, must_not_run)).collect();
         let sleep = local_timer().prepare_sleep();
         let mut done = 0;

@@ -124,7 +124,7 @@ fn hooks_of_an_ended_thread_are_dropped_despite_panics() {
     };
     for _ in 0..10 {
         let (wake, panic) = (hook(), hook());
-        let config = Config::new().wake_hook(wake).on_panic(move |_| panic());
+        let config = Config::new().wake_hook(wake).panic_hook(move |_| panic());
         on_configured_thread(config, |_| local_timer().add(TICK, || ()));
     }
     // If another thread was reading the registry when the thread ended, the end of a later shard
@@ -182,7 +182,7 @@ fn reports_of(test: impl FnOnce(&ManualClock) + Send) -> Reports {
         let message = report.message().map_or_else(number, str::to_owned);
         kept.write((report.place(), message));
     };
-    on_configured_thread(Config::new().on_panic(hook), test);
+    on_configured_thread(Config::new().panic_hook(hook), test);
     reports.take()
 }
 
@@ -263,7 +263,7 @@ fn a_destructor_of_a_cancelled_timer_may_use_the_wheel() {
 #[test]
 fn a_panic_hook_that_panics_does_not_stop_the_turn() {
     let hook = |report: &corewheel::PanicReport<'_>| panic!("the hook, too: {report:?}");
-    on_configured_thread(Config::new().on_panic(hook), |clock| {
+    on_configured_thread(Config::new().panic_hook(hook), |clock| {
         let runs = Counter::default();
         local_timer().add(TICK, || panic!("first"));
         local_timer().add(TICK * 2, runs.callback());

@@ -365,7 +365,7 @@ fn panicking_wakers_of_driving_tasks_do_not_abort_an_exiting_thread() {
     let panics = Counter::default();
     let ended = after_wheel_ends(|| {
         let count = panics.callback();
-        Config::new().on_panic(move |_| count()).install().expect("a new thread");
+        Config::new().panic_hook(move |_| count()).install().expect("a new thread");
         let mut tasks = [(); 2].map(|()| {
             let mut task = Box::pin(drive(|_| pending::<()>()));
             let waker = Waker::from(Arc::new(PanicsOnDrop));

@@ -68,7 +68,7 @@ fn an_add_to_a_full_wheel_collects_one_cancelled_timer() {
     });
 }
 
-/// The queued message about the reset may also require a run, so only a turn consumes it.
+/// The message about the reset is urgent. Only a turn consumes it: urgent messages may fire timers.
 #[test]
 fn a_timer_cancelled_after_a_queued_reset_makes_room_in_the_next_turn() {
     with_limit(1, |_| {

@@ -340,7 +340,7 @@ fn callbacks_are_timed_if_configured() {
     assert_eq!(timed(0, 5), NO_LATENESS);
     assert_eq!(timed(1, 5), (5, 5, 15));
     assert_eq!(timed(3, 7), (2, 6, 9), "the third and the sixth callback");
-    on_configured_thread(Config::new().sample_callbacks(1).on_panic(|_| ()), |clock| {
+    on_configured_thread(Config::new().sample_callbacks(1).panic_hook(|_| ()), |clock| {
         let slow = clock.clone();
         local_timer().add_periodic(TICK, move || {
             slow.advance(TICK * 2);

@@ -157,7 +157,7 @@ fn a_dropped_timer_does_not_run_after_a_drain() {
 }
 
 #[test]
-fn another_thread_may_cancel_or_reset_an_reusable_timer() {
+fn another_thread_may_cancel_or_reset_a_reusable_timer() {
     in_checked_virtual_time(|clock| {
         let (timer, runs) = counting_timer();
         timer.arm(TICK * 5);

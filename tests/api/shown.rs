@@ -39,7 +39,7 @@ fn debug_output_shows_the_main_fields() {
     });
     let (sender, receiver) = mpsc::channel();
     let hook = move |panic: &PanicReport<'_>| sender.send(format!("{panic:?}")).expect("sent");
-    on_configured_thread(Config::new().on_panic(hook), |clock| {
+    on_configured_thread(Config::new().panic_hook(hook), |clock| {
         local_timer().add(TICK, || panic!("as planned"));
         turn_after(clock, 1);
     });
@@ -135,7 +135,7 @@ fn display_shows_counts_statuses_and_cancel_results() {
 fn a_cloned_config_has_the_same_settings_and_hooks() {
     let (clock, reports) = (ManualClock::new(), Counter::default());
     let count = reports.callback();
-    let config = Config::default().clock(&clock).limit(1).on_panic(move |_| count());
+    let config = Config::default().clock(&clock).limit(1).panic_hook(move |_| count());
     for config in [config.clone(), config.clone(), config] {
         let clock = clock.clone();
         on_a_thread(move || {

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use corewheel::{Clock, Config, TimerFd, Turn, future::drive, local_timer};
+use corewheel::{Clock, Config, TimerFd, Turn, future::drive, local_timer, purgatory::Purgatory};
 use mio::{Events, Interest, Poll, Token, unix::SourceFd};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -17,6 +17,7 @@ use rustix::{
 
 use crate::{
     driving::run_until_unparked,
+    operation::{OpRecord, add_waiting},
     polling::Poller,
     purgatory::JoinedCores,
     support::{
@@ -280,6 +281,24 @@ fn arming_the_descriptor_of_a_drained_wheel_sends_queued_events() {
         own.notify(&1);
         timer.arm();
         assert_eq!(own.counts().unsent_messages, 0);
+    });
+}
+
+/// A long sleep frees only a part of the memory, so the sleep lasts only a second.
+#[test]
+fn the_descriptor_is_readable_in_a_second_while_a_purgatory_frees_memory() {
+    const KEYS: u64 = 140_000;
+    with_timer_fd(Config::new(), |timer| {
+        let (purgatory, met) = (Purgatory::new(), OpRecord::new());
+        for key in 0..KEYS {
+            add_waiting(&purgatory, met.op(), [key, KEYS], 1_000_000);
+        }
+        met.set();
+        assert_eq!(purgatory.check_and_complete(&KEYS), 140_000);
+        timer.turn();
+        let armed_at = Instant::now();
+        assert!(is_readable(&timer, TOO_LONG), "the memory is kept until the next timer");
+        println!("readable after {:?}", armed_at.elapsed());
     });
 }
 

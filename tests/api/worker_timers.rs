@@ -223,7 +223,7 @@ fn a_panicking_drop_of_a_refused_waker_is_reported_by_its_wheel() {
     let reports = Counter::default();
     let config = |_| {
         let report = reports.callback();
-        Config::new().limit(0).on_panic(move |_| report())
+        Config::new().limit(0).panic_hook(move |_| report())
     };
     let (timers, _driver) = Timers::per_worker_with(1, config).expect("valid");
     let mut refused = timers.sleep(HOUR);

@@ -74,7 +74,7 @@ fn delay(round: u32, at_most: u32) -> Duration {
 }
 
 #[test]
-fn rearming_an_reusable_timer_allocates_nothing() {
+fn rearming_a_reusable_timer_allocates_nothing() {
     with_live_timers(|clock| {
         let timer = ReusableTimer::new(|_| ());
         assert_steady("arming, moving, firing and cancelling", |round| {

@@ -195,7 +195,7 @@ pub fn run_in<F: Future>(runtime: &Runtime, future: F) -> io::Result<F::Output> 
 ///
 /// If no file descriptor can be opened ([`TimerFdError`](corewheel::TimerFdError)), for example
 /// because the wheel's time is virtual. If the runtime does not accept the descriptor. If this
-/// package already drives the thread's wheel, with the kind
+/// package already drives the thread's wheel: this error has the kind
 /// [`AlreadyExists`](io::ErrorKind::AlreadyExists).
 ///
 /// # Panics

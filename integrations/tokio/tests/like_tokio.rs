@@ -86,8 +86,8 @@ macro_rules! tasks_of {
                     self.log.lock().unwrap().push((self.number, step, millis, result));
                 }
 
-                /// Logs the end of a timeout. Leaves out the result if both the timeout and its future
-                /// were late: tokio may then time out, although it polls the future first.
+                /// Logs the end of a timeout. Leaves out the result if both the timeout and its
+                /// future were late: tokio may then time out, although it polls the future first.
                 fn log_timeout(&self, limit: Instant, work: Instant, in_time: bool) {
                     let both_late = limit.max(work) < Instant::now();
                     self.log("timeout", if both_late { 2 } else { in_time.into() });

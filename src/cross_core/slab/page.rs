@@ -327,9 +327,11 @@ impl FreeList {
         loop {
             let place = first_free_place_of(head)?;
             let free_count = free_count_of(head) - 1;
-            let next_plus_one =
-                if free_count == 0 { 0 } else { next_place_plus_one(place, link(place).get()) };
-            prefetch(link((next_plus_one as usize).wrapping_sub(1)));
+            let mut next_plus_one = 0;
+            if free_count > 0 {
+                next_plus_one = next_place_plus_one(place, link(place).get());
+                prefetch(link((next_plus_one as usize).wrapping_sub(1)));
+            }
             // Adds one to the tag, and subtracts one from the count.
             let new = head.wrapping_add((1 << 32) - (1 << 16)) & !0xFFFF | u64::from(next_plus_one);
             // Both `Acquire` (G1): a successful CAS sees the writes of the node's previous user. A

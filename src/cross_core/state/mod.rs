@@ -98,18 +98,18 @@
 //!    is in the mailbox at most once. The owner clears *queued* when it consumes the message.
 //!    Before clearing *queued*, the owner reads the link, because the next pusher overwrites the
 //!    link. A node whose message is queued is not reused, even if its timer has ended.
-//! 2. *Duplicate or unlinked entries.* A timer has one wheel entry, which is in one slot or, in the
-//!    cases below, in none. A reset leaves the entry in its slot or relinks it. The entry of a
-//!    pending or cancelled timer is in no slot in four cases:
+//! 2. *Duplicate or unlinked entries.* A timer has one wheel entry, which is in at most one slot. A
+//!    reset leaves the entry in its slot or relinks it. The entry of a pending or cancelled timer
+//!    is in no slot in four cases:
 //!
 //!    - The owner has not admitted the timer.
 //!    - The owner has admitted the timer during another thread's reset.
 //!    - The owner has cancelled the timer.
 //!    - The owner has unlinked the due entry, but failed to claim the timer.
 //!
-//!    A timer whose entry is in no slot is `Resetting`, `Cancelling` or `Cancelled`, or has a *new
-//!    deadline*. Before unlinking or relinking an entry in one of these four states, the owner
-//!    checks whether the entry is in a slot.
+//!    In these cases, the timer is `Resetting`, `Cancelling` or `Cancelled`, or has a *new
+//!    deadline*. Before unlinking or relinking the entry of such a timer, the owner checks whether
+//!    the entry is in a slot.
 //! 3. *Reset from another core.* From the CAS to `Resetting` until the CAS that ends the reset,
 //!    only the resetting thread writes the requested deadline. The node is not reused during the
 //!    reset: a cancel only makes the timer `Cancelling`, and only the resetting thread then makes
@@ -143,10 +143,10 @@
 //! # A reset without a message
 //!
 //! Most resets only postpone a timer, and the owner need not learn of a postponement until the old
-//! deadline. When the owner applies a remote reset of a one-shot timer, it links the timer at the
-//! requested deadline. If the owner links the timer in the first level, it stores the deadline in
-//! the node as the *linked deadline*, and sets *postponable*. While *postponable* is set, a remote
-//! reset sends a message only if its deadline is before the linked deadline. A resetting thread
+//! deadline. When the owner applies a remote reset of a one-shot timer to a later tick of the first
+//! level, it links the timer at the requested deadline, stores this deadline in the node as the
+//! *linked deadline*, and sets *postponable*. While *postponable* is set, a remote reset sends a
+//! message only if its deadline is before the linked deadline. A resetting thread
 //! that sends no message only writes the requested deadline and sets *new deadline*. At the linked
 //! deadline, the owner's `claim` finds *new deadline* set, and the owner applies the requested
 //! deadline. Each slot of the first level counts its postponable timers, and the timers that the

@@ -247,8 +247,9 @@ pub async fn advance(duration: Duration) {
 ///
 /// The hook first makes the runtime poll for events 32 times, so that ready sockets are served
 /// before the clock advances. The count restarts when a future of this module is polled, and in
-/// [`run`](crate::run) also when its future or a task of its `LocalSet` is polled. Thus the clock
-/// can advance too early only if other tasks exchange more than 32 messages in a row.
+/// [`run`](crate::run) also when its future or a task of its `LocalSet` is polled. A ready socket is
+/// missed only if other tasks exchange more than 32 messages in a row. The hook does not wait for
+/// blocking tasks or for peers in other threads.
 ///
 /// # Examples
 ///
