@@ -104,8 +104,8 @@ impl<T: TimerSet, const RESET: bool> Churn<T, RESET> {
         }
     }
 
-    /// Not inlined, so that the compiler cannot move work between operations: those of a server do
-    /// not follow one another in a loop.
+    /// Not inlined, so that the compiler cannot move work between operations. In a server, other
+    /// code runs between two operations.
     #[inline(never)]
     fn cancel_and_add(&mut self) {
         let id = self.rng.usize(..self.handles.len());

@@ -426,35 +426,8 @@ fn the_clock_advances_only_when_all_tasks_are_idle() {
     });
 }
 
-#[test]
-fn sockets_are_served_before_the_clock_advances() {
-    paused(|| async {
-        let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await.expect("bound");
-        let address = listener.local_addr().expect("bound");
-        let served = task::spawn_local(async move {
-            let (mut stream, _) = listener.accept().await.expect("a client");
-            let mut byte = [0];
-            while stream.read(&mut byte).await.expect("read") > 0 {
-                stream.write_all(&byte).await.expect("written");
-            }
-        });
-        let begun = Instant::now();
-        let mut stream = TcpStream::connect(address).await.expect("connected");
-        for byte in 0..50 {
-            stream.write_all(&[byte]).await.expect("written");
-            let mut answer = [0];
-            let answered = time::timeout(60 * SECOND, stream.read_exact(&mut answer)).await;
-            answered.expect("no timeout").expect("read");
-            assert_eq!(answer, [byte]);
-        }
-        drop(stream);
-        served.await.expect("no panic");
-        assert_eq!(begun.elapsed(), Duration::ZERO);
-    });
-}
-
-/// Sends bytes to a task and waits for the answers. Returns the time that has passed.
-async fn exchange_bytes() -> Duration {
+/// Returns a server that sends back each byte of one client, and that client.
+async fn echo_server_and_client() -> [Pin<Box<dyn Future<Output = ()> + Send>>; 2] {
     let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await.expect("bound");
     let address = listener.local_addr().expect("bound");
     let serve = async move {
@@ -474,22 +447,38 @@ async fn exchange_bytes() -> Duration {
             assert_eq!(answer, [byte]);
         }
     };
-    let begun = Instant::now();
-    let (served, requested) = (task::spawn(serve), task::spawn(request));
-    requested.await.expect("no panic");
-    served.await.expect("no panic");
-    begun.elapsed()
+    [Box::pin(serve), Box::pin(request)]
+}
+
+#[test]
+fn sockets_are_served_before_the_clock_advances() {
+    paused(|| async {
+        let [server, client] = echo_server_and_client().await;
+        let (begun, served) = (Instant::now(), task::spawn_local(server));
+        client.await;
+        served.await.expect("no panic");
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+    });
+}
+
+async fn spawned_tasks_exchange_bytes() {
+    let [server, client] = echo_server_and_client().await;
+    let (begun, tasks) = (Instant::now(), [task::spawn(client), task::spawn(server)]);
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+    assert_eq!(begun.elapsed(), Duration::ZERO);
 }
 
 #[test]
 fn sockets_of_spawned_tasks_are_served_before_the_clock_advances() {
-    paused(|| async { assert_eq!(exchange_bytes().await, Duration::ZERO) });
+    paused(spawned_tasks_exchange_bytes);
     let on_a_new_thread = thread::spawn(|| {
         let mut runtime = runtime::Builder::new_current_thread();
         let runtime = runtime.enable_io().on_thread_park(time::auto_advance).build();
         runtime.expect("a runtime").block_on(async {
             time::pause();
-            assert_eq!(exchange_bytes().await, Duration::ZERO);
+            spawned_tasks_exchange_bytes().await;
         });
     });
     on_a_new_thread.join().expect("no panic");

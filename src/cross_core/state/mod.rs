@@ -143,16 +143,16 @@
 //! # A reset without a message
 //!
 //! Most resets only postpone a timer, and the owner need not learn of a postponement until the old
-//! deadline. When the owner applies a remote reset of a one-shot timer to a later tick of the first
-//! level, it links the timer at the requested deadline, stores this deadline in the node as the
-//! *linked deadline*, and sets *postponable*. While *postponable* is set, a remote reset sends a
-//! message only if its deadline is before the linked deadline. A resetting thread
-//! that sends no message only writes the requested deadline and sets *new deadline*. At the linked
-//! deadline, the owner's `claim` finds *new deadline* set, and the owner applies the requested
-//! deadline. Each slot of the first level counts its postponable timers, and the timers that the
-//! owner has postponed but left in the slot. If a slot's count is at its limit, the owner sets
-//! *postponable* for no further timer of the slot. The limit of the count bounds the work at one
-//! tick (P7 in `ARCHITECTURE.md`).
+//! deadline. Suppose that the owner applies a remote reset of a one-shot timer to a later tick of
+//! the first level. The owner then links the timer at the requested deadline, stores this deadline
+//! in the node as the *linked deadline*, and sets *postponable*. While *postponable* is set, a
+//! remote reset sends a message only if its deadline is before the linked deadline. A resetting
+//! thread that sends no message only writes the requested deadline and sets *new deadline*. At the
+//! linked deadline, the owner's `claim` finds *new deadline* set, and the owner applies the
+//! requested deadline. Each slot of the first level counts its postponable timers, and the timers
+//! that the owner has postponed but left in the slot. If a slot's count is at its limit, the owner
+//! sets *postponable* for no further timer of the slot. The limit of the count bounds the work at
+//! one tick (P7 in `ARCHITECTURE.md`).
 //!
 //! The owner clears *postponable* when it claims, resets or cancels the timer. Without
 //! *postponable*, the `end_reset_without_message` of a reset in progress fails, and the resetting

@@ -168,9 +168,10 @@ impl IdleDetector {
 /// In a test, call `pause` first, inside [`run`](crate::run) or a runtime built with
 /// [`auto_advance`].
 ///
-/// In a runtime without [`auto_advance`], such as that of `#[tokio::test]`, call [`advance`]. If a
-/// runtime without the hook stays idle for 1 to 2 s, its waits usually fail instead of hanging: a
-/// waiting future of this module panics, and a future of [`timers`](super::timers) ends.
+/// In a runtime without [`auto_advance`], such as the runtime of `#[tokio::test]`, call [`advance`].
+/// If a runtime without the hook stays idle for 1 to 2 s, its waits usually fail instead of
+/// hanging. Then a waiting future of this module panics, and a future of
+/// [`timers`](super::timers) ends.
 ///
 /// # Panics
 ///
