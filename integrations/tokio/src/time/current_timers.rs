@@ -1,6 +1,6 @@
 //! Selects the timers for the futures of a thread.
 
-use std::{cell::RefCell, error::Error, fmt, io, sync::OnceLock};
+use std::{borrow::Cow, cell::RefCell, error::Error, fmt, io, sync::OnceLock};
 
 use corewheel::future::Timers;
 
@@ -88,20 +88,21 @@ impl From<SetDefaultTimersError> for io::Error {
 ///
 /// If the default timers cannot be started.
 pub fn timers() -> Timers {
-    with_timers(Clone::clone)
+    current().into_owned()
 }
 
-/// Calls `create` with the timers for futures that this thread creates.
-pub(super) fn with_timers<R>(create: impl FnOnce(&Timers) -> R) -> R {
+/// Returns the timers for futures that this thread creates. Borrows the default timers, because
+/// threads that clone them would contend for one reference count.
+pub(super) fn current() -> Cow<'static, Timers> {
     if let Some(timers) = virtual_time::timers() {
-        return create(&timers);
+        return Cow::Owned(timers);
     }
     let driven = THREAD_TIMERS.try_with(|driven| driven.borrow().clone()).ok().flatten();
     let start = || Timers::per_worker().expect("the default timers start");
-    create(driven.as_ref().unwrap_or_else(|| DEFAULT_TIMERS.get_or_init(start)))
+    driven.map_or_else(|| Cow::Borrowed(DEFAULT_TIMERS.get_or_init(start)), Cow::Owned)
 }
 
 /// Returns the current time on the clock of the timers for futures that this thread creates.
 pub(super) fn now() -> Instant {
-    virtual_time::now().unwrap_or_else(|| with_timers(Timers::now)).into()
+    virtual_time::now().unwrap_or_else(|| current().now()).into()
 }
