@@ -1,7 +1,13 @@
 //! Drives a thread's wheel in a current-thread runtime, through the wheel's file descriptor.
 
 use std::{
-    cell::RefCell, convert::Infallible, future::poll_fn, io, pin::pin, task::Poll, time::Duration,
+    cell::RefCell,
+    convert::Infallible,
+    future::poll_fn,
+    io,
+    pin::{Pin, pin},
+    task::Poll,
+    time::Duration,
 };
 
 use corewheel::{Config, TimerFd, future::Timers, local_timer};
@@ -119,12 +125,18 @@ const TICK: Duration = Duration::from_micros(100);
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     let mut runtime = runtime::Builder::new_current_thread();
     let runtime = runtime.enable_io().on_thread_park(time::auto_advance).build()?;
-    let output = run_in(&runtime, future);
-    if output.is_err() {
-        // Inside another runtime, dropping this runtime would panic and hide the error.
-        runtime.shutdown_background();
-    }
-    output
+    let driver = match create_driver(&runtime) {
+        Ok(driver) => driver,
+        Err(error) => {
+            // Inside another runtime, dropping this runtime would panic and hide the error.
+            runtime.shutdown_background();
+            return Err(error);
+        }
+    };
+    let mut driver = pin!(driver);
+    // The driver is dropped after the runtime, so that destructors of tasks use the thread's wheel.
+    let runtime = runtime;
+    block_on(&runtime, driver.as_mut(), future)
 }
 
 /// Runs `future` on this thread, in a `LocalSet` and this current-thread runtime, and drives the
@@ -157,14 +169,30 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 /// ```
 #[track_caller]
 pub fn run_in<F: Future>(runtime: &Runtime, future: F) -> io::Result<F::Output> {
+    let mut driver = pin!(create_driver(runtime)?);
+    block_on(runtime, driver.as_mut(), future)
+}
+
+/// Registers the driver of this thread's wheel in `runtime`. Creates a wheel if there is none.
+#[track_caller]
+fn create_driver(
+    runtime: &Runtime,
+) -> io::Result<impl Future<Output = io::Result<Infallible>> + use<>> {
     // Fails if the thread already has a wheel, which it then keeps.
     let _ = Config::new().tick(TICK).install();
-    let (timer, guard) = {
-        let _runtime = runtime.enter();
-        register()?
-    };
-    // The driver is dropped last, so that destructors of tasks use the thread's wheel.
-    let mut driver = pin!(drive(timer, guard));
+    let _runtime = runtime.enter();
+    let (timer, guard) = register()?;
+    Ok(drive(timer, guard))
+}
+
+/// Runs `future` in a `LocalSet`, and drives the thread's wheel. The caller must drop `driver` after
+/// the tasks, so that their destructors use the thread's wheel.
+#[track_caller]
+fn block_on<F: Future>(
+    runtime: &Runtime,
+    mut driver: Pin<&mut impl Future<Output = io::Result<Infallible>>>,
+    future: F,
+) -> io::Result<F::Output> {
     let tasks = LocalSet::new();
     let mut running = pin!(tasks.run_until(future));
     runtime.block_on(poll_fn(|cx| {

@@ -11,6 +11,10 @@ use std::{
     panic::{self, catch_unwind},
     pin::Pin,
     rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     task::{Context, Waker},
     thread,
     time::Duration,
@@ -103,27 +107,32 @@ fn a_driver_also_wakes_sleeps_spawned_before_it() {
 
 #[test]
 fn destructors_of_unfinished_tasks_use_the_threads_wheel() {
-    struct Waits(Rc<Cell<u64>>);
+    struct Waits(Arc<AtomicU64>);
     impl Drop for Waits {
         fn drop(&mut self) {
             let mut sleep = time::sleep(Duration::from_secs(1));
             assert!(
                 Pin::new(&mut sleep).poll(&mut Context::from_waker(Waker::noop())).is_pending()
             );
-            self.0.set(local_timer().counts().added);
+            self.0.store(local_timer().counts().added, Relaxed);
         }
     }
     on_a_thread(|| {
-        let added = Rc::new(Cell::new(0));
-        let waits = Waits(Rc::clone(&added));
+        let added = Arc::new(AtomicU64::new(0));
+        let waits = Waits(Arc::clone(&added));
+        let other_waits = Waits(Arc::clone(&added));
         let run = corewheel_tokio::run(async {
             task::spawn_local(async {
                 let _waits = waits;
                 pending::<()>().await;
             });
+            task::spawn(async {
+                let _waits = other_waits;
+                pending::<()>().await;
+            });
         });
         run.expect("a runtime");
-        assert_eq!(added.get(), 1);
+        assert_eq!(added.load(Relaxed), 2);
     });
 }
 
