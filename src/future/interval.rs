@@ -37,6 +37,9 @@ use crate::{clock::tick::saturating_nanos, error::AddErrorReason, local::LocalTi
 #[derive(Debug)]
 pub struct Interval<B: Backend = LocalTimer> {
     sleep: Sleep<B>,
+    /// The time from the next tick to the origin of the wheel's clock, or zero if the tick is not
+    /// before the origin. The deadline of `sleep` is at the origin at the earliest.
+    before_origin_nanos: u64,
     period_nanos: u64,
     missed_tick_behavior: MissedTickBehavior,
 }
@@ -102,10 +105,26 @@ impl MissedTickBehavior {
 impl<B: Backend> Interval<B> {
     /// Creates an interval whose first tick comes when `sleep` ends.
     pub(super) fn new(sleep: Sleep<B>, period: Duration) -> Self {
-        let mut interval =
-            Self { sleep, period_nanos: 0, missed_tick_behavior: MissedTickBehavior::default() };
+        let mut interval = Self {
+            sleep,
+            before_origin_nanos: 0,
+            period_nanos: 0,
+            missed_tick_behavior: MissedTickBehavior::default(),
+        };
         interval.set_period(period);
         interval
+    }
+
+    /// Creates an interval whose first tick comes at `start`, the deadline of `sleep`.
+    pub(super) fn new_at(start: Instant, sleep: Sleep<B>, period: Duration) -> Self {
+        let mut interval = Self::new(sleep, period);
+        interval.set_before_origin(start);
+        interval
+    }
+
+    fn set_before_origin(&mut self, deadline: Instant) {
+        let origin = self.sleep.backend.instant_at(0);
+        self.before_origin_nanos = saturating_nanos(origin.saturating_duration_since(deadline));
     }
 
     /// Raises the deadline of an immediate tick to the current time. Without this call, the
@@ -182,10 +201,15 @@ impl<B: Backend> Interval<B> {
     pub fn try_poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Result<Instant, AddErrorReason>> {
         ready!(self.sleep.poll_elapsed(cx))?;
         let now = self.sleep.backend.now_nanos()?;
-        let (due, instant) = (self.sleep.deadline, self.sleep.deadline());
+        // If the tick is before the origin, `due`, `now` and `next` count from the tick.
+        let before_origin = self.before_origin_nanos;
+        let (due, now) = (self.sleep.deadline, now.saturating_add(before_origin));
+        let instant = self.sleep.deadline();
+        let tick = instant.checked_sub(Duration::from_nanos(before_origin)).unwrap_or(instant);
         let next = self.missed_tick_behavior.deadline_after_tick(due, now, self.period_nanos);
-        self.sleep.set_deadline_unarmed(Ok(next));
-        Poll::Ready(Ok(instant))
+        self.before_origin_nanos = before_origin.saturating_sub(next);
+        self.sleep.set_deadline_unarmed(Ok(next.saturating_sub(before_origin)));
+        Poll::Ready(Ok(tick))
     }
 
     /// Restarts the schedule: the next tick comes one period from now.
@@ -251,6 +275,7 @@ impl<B: Backend> Interval<B> {
     /// ```
     pub fn reset_after(&mut self, duration: Duration) {
         self.sleep.reset_after(duration);
+        self.before_origin_nanos = 0;
         if duration.is_zero() {
             self.raise_deadline_to_now();
         }
@@ -275,6 +300,7 @@ impl<B: Backend> Interval<B> {
     /// ```
     pub fn reset_at(&mut self, deadline: Instant) {
         self.sleep.reset(deadline);
+        self.set_before_origin(deadline);
     }
 
     /// Returns the time between two scheduled ticks, at least one tick of the wheel.

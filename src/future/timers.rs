@@ -454,7 +454,7 @@ impl Timers {
     /// ```
     #[track_caller]
     pub fn interval_at(&self, start: Instant, period: Duration) -> Interval<SharedWheel> {
-        Interval::new(self.sleep_until(start), period)
+        Interval::new_at(start, self.sleep_until(start), period)
     }
 
     /// Reads the clock of the wheel that new futures of this thread use.

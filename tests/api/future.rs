@@ -11,8 +11,8 @@ use std::{
 use corewheel::{
     AddErrorReason, Clock, Config, ManualClock,
     future::{
-        Interval, MissedTickBehavior, Sleep, TimeoutError, Timers, interval, interval_at, sleep,
-        sleep_until, timeout, timeout_at,
+        Backend, Interval, MissedTickBehavior, Sleep, TimeoutError, Timers, interval, interval_at,
+        sleep, sleep_until, timeout, timeout_at,
     },
     local_timer,
 };
@@ -166,6 +166,52 @@ fn a_reset_moves_the_next_tick_of_an_interval() {
             assert_eq!(ticks_of(clock, &mut later, &[0]), [(0, 0)]);
         }
     });
+}
+
+/// Returns how many ticks after `start` the interval's first five ticks are.
+fn first_ticks<B: Backend>(
+    clock: &ManualClock,
+    start: Instant,
+    mut interval: Interval<B>,
+) -> Vec<u128> {
+    let poller = Poller::new();
+    let mut ticks = Vec::new();
+    while ticks.len() < 5 {
+        match interval.poll_tick(&mut poller.context()) {
+            Poll::Ready(tick) => ticks.push((tick - start).as_nanos() / TICK.as_nanos()),
+            Poll::Pending => turn_at_each_tick(clock, 1),
+        }
+    }
+    ticks
+}
+
+#[test]
+fn an_interval_may_start_before_the_origin_of_the_clock() {
+    for (behavior, expected) in [
+        (MissedTickBehavior::Burst, [0, 10, 20, 30, 40]),
+        (MissedTickBehavior::Delay, [0, 35, 45, 55, 65]),
+        (MissedTickBehavior::Skip, [0, 30, 40, 50, 60]),
+    ] {
+        for kind in 0..3 {
+            let ticks = in_checked_virtual_time(|clock| {
+                let start = clock.now().checked_sub(TICK * 25).expect("a valid instant");
+                if kind == 0 {
+                    let timers = Timers::new(&[local_timer().shard_ref()]);
+                    let mut interval = timers.interval_at(start, TICK * 10);
+                    interval.set_missed_tick_behavior(behavior);
+                    return first_ticks(clock, start, interval);
+                }
+                let mut interval = interval_at(start, TICK * 10);
+                interval.set_missed_tick_behavior(behavior);
+                if kind == 1 {
+                    interval.reset();
+                    interval.reset_at(start);
+                }
+                first_ticks(clock, start, interval)
+            });
+            assert_eq!(ticks, expected, "{behavior:?}");
+        }
+    }
 }
 
 #[test]
