@@ -235,6 +235,8 @@ impl VirtualTime {
     /// returns the future's output. Whenever all cores are idle, advances the clock to the next
     /// deadline. Unfinished tasks continue in the next call that runs tasks.
     ///
+    /// The call returns when all cores are idle, so it never returns if a task is always ready.
+    ///
     /// # Panics
     ///
     /// Panics if all cores are idle and no deadline remains, but the future is not ready. Also
