@@ -88,12 +88,12 @@ impl From<SetDefaultTimersError> for io::Error {
 ///
 /// If the default timers cannot be started.
 pub fn timers() -> Timers {
-    current().into_owned()
+    current_timers().into_owned()
 }
 
 /// Returns the timers for futures that this thread creates. Borrows the default timers, because
 /// threads that clone them would contend for one reference count.
-pub(super) fn current() -> Cow<'static, Timers> {
+pub(super) fn current_timers() -> Cow<'static, Timers> {
     if let Some(timers) = virtual_time::timers() {
         return Cow::Owned(timers);
     }
@@ -104,5 +104,5 @@ pub(super) fn current() -> Cow<'static, Timers> {
 
 /// Returns the current time on the clock of the timers for futures that this thread creates.
 pub(super) fn now() -> Instant {
-    virtual_time::now().unwrap_or_else(|| current().now()).into()
+    virtual_time::now().unwrap_or_else(|| current_timers().now()).into()
 }

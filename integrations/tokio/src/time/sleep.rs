@@ -9,7 +9,7 @@ use tokio::task::coop;
 
 use super::{
     Instant,
-    current_timers::current,
+    current_timers::current_timers,
     virtual_time::{panic_if_stuck, request_event_polls},
 };
 
@@ -20,7 +20,7 @@ use super::{
 /// If the default timers cannot be started.
 #[track_caller]
 pub fn sleep(duration: Duration) -> Sleep {
-    let inner = current().sleep(duration);
+    let inner = current_timers().sleep(duration);
     Sleep { deadline: inner.deadline().into(), inner }
 }
 
@@ -31,7 +31,7 @@ pub fn sleep(duration: Duration) -> Sleep {
 /// If the default timers cannot be started.
 #[track_caller]
 pub fn sleep_until(deadline: Instant) -> Sleep {
-    Sleep { inner: current().sleep_until(deadline.into_std()), deadline }
+    Sleep { inner: current_timers().sleep_until(deadline.into_std()), deadline }
 }
 
 /// Waits until its deadline; created by [`sleep`] and [`sleep_until`]. It never ends before its
