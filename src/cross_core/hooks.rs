@@ -194,7 +194,8 @@ impl Hooks {
     /// - Another thread holds the lock of the driver task's waker, or of the thread to unpark.
     pub(crate) fn try_wake_owner(&self, sleep: SleepId) -> bool {
         self.descriptor.trigger();
-        let is_unparked = !self.must_unpark(sleep.owner_has_parked()) || self.try_unpark();
+        let is_unparked =
+            !self.must_unpark(sleep.owner_has_parked()) || self.try_unpark().is_some();
         let task_is_woken =
             self.driver_waker.get().is_none_or(|waker| self.try_wake_driver_task(sleep, waker));
         let hook = self.wake_hook.clone();
@@ -227,13 +228,14 @@ impl Hooks {
         owner_has_parked || self.wake_hook.is_none()
     }
 
-    /// Unparks the owner, unless another thread holds the lock of `thread_to_unpark`.
-    fn try_unpark(&self) -> bool {
+    /// Unparks the owner, and returns its thread. Returns `None` if another thread holds the lock
+    /// of `thread_to_unpark`.
+    fn try_unpark(&self) -> Option<Thread> {
         // If another thread holds the lock, no wake-up is lost: that thread is about to unpark the
         // owner, or is the owner, which checks for requests before it sleeps. Unparks after
         // releasing the lock, so that the woken thread does not find the lock held.
         let thread = self.thread_to_unpark.try_with_lock(|thread| thread.clone());
-        thread.inspect(Thread::unpark).is_some()
+        thread.inspect(Thread::unpark)
     }
 
     /// Calls `hook`, unless this thread is inside `NESTED_WAKE_HOOKS_MAX` hooks, or inside a hook
@@ -256,9 +258,10 @@ impl Hooks {
     }
 
     /// Returns the id of the thread to unpark, initially the shard's creator. Returns `None` if
-    /// another thread holds the lock.
+    /// another thread holds the lock. Also unparks the thread, because a waking thread that finds
+    /// the lock held relies on its holder.
     pub(crate) fn thread_id(&self) -> Option<impl fmt::Debug + use<>> {
-        self.thread_to_unpark.try_with_lock(|thread| thread.id())
+        self.try_unpark().map(|thread| thread.id())
     }
 
     /// Makes later wake-ups unpark the calling thread, if they [must unpark](Self::must_unpark) the
@@ -316,5 +319,29 @@ impl Drop for Hooks {
         catch_panic_silently(|| drop(self.wake_hook.take()));
         catch_panic_silently(|| drop(self.driver_waker.take()));
         catch_panic_silently(|| drop(self.panic_hook.take()));
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::{
+        thread,
+        time::{Duration, Instant},
+    };
+
+    use super::*;
+
+    /// A waking thread omits its unpark while another thread holds the lock.
+    #[test]
+    fn each_holder_of_the_lock_unparks_the_owner() {
+        let hooks = Hooks::new(None, None);
+        let hold_lock: [fn(&Hooks); 2] =
+            [|hooks| _ = hooks.try_unpark(), |hooks| _ = hooks.thread_id()];
+        for hold_lock in hold_lock {
+            hold_lock(&hooks);
+            let begun = Instant::now();
+            thread::park_timeout(Duration::from_secs(10));
+            assert!(begun.elapsed() < Duration::from_secs(10), "the owner was not unparked");
+        }
     }
 }
