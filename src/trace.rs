@@ -8,7 +8,11 @@
     allow(unused_variables, reason = "only events of `tracing` use them")
 )]
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    io::{self, Write},
+    time::Duration,
+};
 
 #[cfg(feature = "tracing")]
 use tracing::{Dispatch, subscriber::NoSubscriber};
@@ -84,27 +88,28 @@ pub(crate) fn report_undriven_wheel(
         ("", None) => "an unnamed thread".to_owned(),
         _ => format!("thread '{name}'"),
     };
-    match reason {
-        Overdue => eprintln!(
-            "corewheel: a timer of {owner} (shard {shard}) has been overdue for {overdue:?}, \
-             and no loop drives it: {advice}"
+    let report = match reason {
+        Overdue => format!(
+            "a timer of {owner} (shard {shard}) has been overdue for {overdue:?}, and no loop \
+             drives it: {advice}"
         ),
-        DroppedWithoutTurn(timers) => eprintln!(
-            "corewheel: {owner} (shard {shard}) has ended and dropped {timers} pending \
-             timer(s), because no loop turned its wheel: {advice}"
+        DroppedWithoutTurn(timers) => format!(
+            "{owner} (shard {shard}) has ended and dropped {timers} pending timer(s), because no \
+             loop turned its wheel: {advice}"
         ),
-        DroppedAfterLastTurn(timers) => eprintln!(
-            "corewheel: {owner} (shard {shard}) has ended and dropped {timers} pending \
-             timer(s), at least one of them overdue by {overdue:?}: the wheel's loop was blocked \
-             or had ended"
+        DroppedAfterLastTurn(timers) => format!(
+            "{owner} (shard {shard}) has ended and dropped {timers} pending timer(s), at least one \
+             of them overdue by {overdue:?}: the wheel's loop was blocked or had ended"
         ),
-        UsedOnTimersDriver => eprintln!(
-            "corewheel: {owner} runs a `TimersDriver`, so no loop drives the thread's own wheel \
-             (shard {shard}), which has a timer: {advice}"
+        UsedOnTimersDriver => format!(
+            "{owner} runs a `TimersDriver`, so no loop drives the thread's own wheel (shard \
+             {shard}), which has a timer: {advice}"
         ),
-        ClockStandsStill => eprintln!(
-            "corewheel: {owner} (shard {shard}) waits in `run_until` for a timer, but the virtual \
-             clock has not moved for a second: {advice}"
+        ClockStandsStill => format!(
+            "{owner} (shard {shard}) waits in `run_until` for a timer, but the virtual clock has \
+             not moved for a second: {advice}"
         ),
-    }
+    };
+    // Unlike `eprintln!`, does not panic if standard error cannot be written.
+    let _ = writeln!(io::stderr(), "corewheel: {report}");
 }

@@ -1,8 +1,10 @@
 //! Drivers of a thread's wheel, and the reports of a missing driver.
 
 use std::{
+    env,
     future::{pending, ready},
     pin::pin,
+    process::Command,
     sync::mpsc,
     task::Poll,
     thread,
@@ -384,18 +386,36 @@ fn a_shard_that_never_turns_looks_for_an_overdue_timer_in_one_of_256_adds() {
     assert_eq!(shard.metrics().overdue, Duration::ZERO, "a shard that has ended needs no turn");
 }
 
+/// Returns a process that runs only `test`, with the environment variable `in_child` set.
+fn child_running(test: &str, in_child: &str) -> Command {
+    let mut child = Command::new(env::current_exe().expect("this program"));
+    child.args(["--exact", test, "--nocapture"]).env(in_child, "1");
+    child
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_report_that_standard_error_refuses_does_not_panic() {
+    const TEST: &str = "driving::a_report_that_standard_error_refuses_does_not_panic";
+    const IN_CHILD: &str = "COREWHEEL_REPORT_IS_REFUSED";
+    if env::var_os(IN_CHILD).is_some() {
+        std::panic::set_hook(Box::new(|_| std::process::exit(1)));
+        return on_a_thread(|| _ = local_timer().add(HOUR, must_not_run));
+    }
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("a full device");
+    let output = child_running(TEST, IN_CHILD).stderr(full).output().expect("a process");
+    assert!(output.status.success(), "{output:?}");
+}
+
 /// The test runs itself in a child process, and so captures no other test's standard error.
 #[test]
 fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
     const TEST: &str = "driving::the_next_add_reports_an_overdue_timer_without_a_driver_once";
     const IN_CHILD: &str = "COREWHEEL_ADDS_WITHOUT_A_DRIVER";
-    if std::env::var_os(IN_CHILD).is_some() {
+    if env::var_os(IN_CHILD).is_some() {
         return add_without_a_driver();
     }
-    let program = std::env::current_exe().expect("this program");
-    let mut child = std::process::Command::new(program);
-    child.args(["--exact", TEST, "--nocapture"]).env(IN_CHILD, "1");
-    let output = child.output().expect("a process");
+    let output = child_running(TEST, IN_CHILD).output().expect("a process");
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stderr).expect("text");
     let lines: Vec<_> = text.lines().filter(|line| line.contains("corewheel: ")).collect();
