@@ -52,11 +52,10 @@ enum DriverState {
     /// A loop has run a turn or computed the length of a sleep, and no turn is in progress.
     BetweenTurns,
     InTurn,
-    /// A driver has registered, but has not begun to drive the wheel; or the only driver was a
-    /// finished `run_until`.
+    /// A driver has registered, but has not begun to drive the wheel.
     Registered,
-    /// The thread has installed a configuration, so a loop is expected, but no driver has
-    /// registered.
+    /// The wheel has no driver, but a loop is expected: the thread has installed a configuration,
+    /// or the only driver was a finished `run_until`.
     Expected,
     /// The wheel has no driver, and none is expected. Also the state while a driving task polls its
     /// own sleep.
@@ -389,7 +388,7 @@ impl ThreadWheel {
             return;
         }
         if is_run_until {
-            self.enter_undriven_state(DriverState::Registered);
+            self.enter_undriven_state(DriverState::Expected);
             self.shared.gauges.extend_overdue_grace();
         } else {
             self.enter_undriven_state(DriverState::NoDriverExpected);
@@ -1075,7 +1074,9 @@ impl Drop for ThreadWheel {
             // because `drain` panics during a turn.
             mem::forget(Arc::clone(&self.shared));
         }
-        if let DriverState::Expected = self.driver_state.get() {
+        if let DriverState::Expected = self.driver_state.get()
+            && self.engine.get_mut().counts().turns == 0
+        {
             self.shared.gauges.shorten_overdue_grace();
         }
         // From here on, destructors on this thread use handles as a remote thread does.
