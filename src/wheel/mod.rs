@@ -53,11 +53,12 @@ pub(crate) use self::{
 /// below. `LEVEL_BITS` is 1 to 14. `LEVELS` must be the smallest number for which
 /// `LEVEL_BITS * LEVELS` is at least 64; other geometries do not compile.
 ///
-/// Memory: an entry takes 24 bytes plus the value, in a page of 4,096 entries. The wheel keeps the
-/// first page and at most two other empty pages, or more after [`reserve`](Self::reserve). The
-/// slots of the default geometry take 1.2 MB of address space, but most operating systems provide
-/// memory only for the parts in use. Without virtual memory, use a narrower geometry: the slots of
-/// `Wheel<T, 6, 11>` take 39 kB. The first page takes at least 98 kB in any geometry.
+/// Memory: an entry takes 24 bytes plus the value, rounded up to a multiple of 8 bytes or of the
+/// value's alignment. A page has 4,096 entries. The wheel keeps the first page and at most two
+/// other empty pages, or more after [`reserve`](Self::reserve). The slots of the default geometry
+/// take 1.2 MB of address space, but most operating systems provide memory only for the parts in
+/// use. Without virtual memory, use a narrower geometry: the slots of `Wheel<T, 6, 11>` take 39 kB.
+/// The first page takes at least 98 kB in any geometry, and 131 kB if a value takes 1 to 8 bytes.
 ///
 /// # Examples
 ///

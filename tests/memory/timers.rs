@@ -55,14 +55,33 @@ fn slot_bytes<T>(make: impl FnOnce() -> T) -> i64 {
     bytes
 }
 
-/// The documentation of `Wheel` states these sizes.
+/// The documentation of `Wheel` and the guide state these sizes.
 #[test]
-fn slots_take_the_documented_bytes() {
+fn wheels_take_the_documented_bytes() {
     let _alone = run_alone();
+    let before = allocated_bytes();
+    let narrow = Wheel::<u64, 6, 11>::starting_at(0);
+    let bytes = allocated_bytes() - before;
+    assert!((160_000..180_000).contains(&bytes), "{bytes} bytes");
+    drop(narrow);
     let default = slot_bytes(Wheel::<()>::new);
     let narrow = slot_bytes(|| Wheel::<(), 6, 11>::starting_at(0));
     assert!((1_150_000..1_250_000).contains(&default), "{default} bytes");
     assert!((38_500..39_500).contains(&narrow), "{narrow} bytes");
+}
+
+/// The guide states the size of a page, without the feature `origins`.
+#[test]
+fn a_page_of_periodic_timers_takes_the_documented_bytes() {
+    alone_in_virtual_time(|_| {
+        let add = |count| (0..count).for_each(|_| _ = local_timer().add_periodic(HOUR, || ()));
+        add(4_095); // Index 0 is never used.
+        let before = allocated_bytes();
+        add(4_096);
+        let origins = if cfg!(feature = "origins") { 16 * 4_096 } else { 0 };
+        let bytes = allocated_bytes() - before - origins;
+        assert!((425_000..427_000).contains(&bytes), "{bytes} bytes");
+    });
 }
 
 /// The documentation of `Wheel::drain` states this number.
