@@ -86,8 +86,9 @@ impl<T> Shard<T> {
     /// shard.add(Duration::from_secs(30), "idle");
     /// assert_eq!(shard.len(), 1);
     /// ```
+    #[track_caller]
     pub fn new() -> Self {
-        Self::with_config(Config::new()).expect("the default configuration is valid")
+        Self::with_config(Config::new()).expect("no shard can be created")
     }
 
     /// Creates a shard from `config`.
