@@ -366,9 +366,9 @@ impl LocalTimer {
     /// all. If requests or timers remain, [`Turn::behind`] is true, and the next turn continues
     /// with them, in order. A budget of zero fires and consumes nothing.
     ///
-    /// Each message of a [purgatory](crate::purgatory) counts as a request. Purgatories send
-    /// batches of up to 64 messages, and a turn that begins a batch handles the whole batch, even
-    /// beyond the budget.
+    /// Each message of a [purgatory](crate::purgatory) counts as a request, and so does each watch
+    /// that a remote event reaches. Purgatories send batches of up to 64 messages, and a turn that
+    /// begins a batch handles the whole batch, even beyond the budget.
     ///
     /// # Examples
     ///

@@ -496,7 +496,7 @@ impl<K: Send + 'static> Batch<K> {
             // one message.
             let others = self.len().saturating_sub(1);
             let _ = ThreadWheel::with_current_engine(|engine| {
-                engine.backlog.charge_rest_of_batch(others);
+                engine.backlog.charge(others);
             });
             receiver.receive(self);
         }

@@ -697,6 +697,8 @@ struct Inner<K: WatchKey, Op: DelayedOperation> {
     /// Incremented at each event, and whenever a parked operation ends without an event. If the
     /// count changes during an add, the add checks the condition again.
     condition_change_count: Cell<u64>,
+    /// The number of watches that events have reached, except the first watch of each event.
+    further_watch_count: Cell<usize>,
     /// The nesting depth of `on_complete` calls.
     completion_depth: Cell<usize>,
     /// Operations completed at the maximum nesting depth, whose `on_complete` runs after the
@@ -714,6 +716,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             table: RefCell::new(Table::new()),
             hash_builder: BuildKeyHasher::new(),
             condition_change_count: Cell::new(0),
+            further_watch_count: Cell::new(0),
             completion_depth: Cell::new(0),
             deferred_completions: RefCell::default(),
             member,
@@ -880,6 +883,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
             if !event.has_cursor {
                 return completed;
             }
+            self.further_watch_count.update(|count| count.wrapping_add(1));
         }
     }
 
@@ -1095,6 +1099,7 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for SecondCheckGuard<'_, K, Op> {
 impl<K: WatchKey, Op: DelayedOperation> BatchReceiver<K> for Inner<K, Op> {
     fn receive(&self, batch: Batch<K>) {
         let Some(member) = &self.member else { return };
+        let count_before = self.further_watch_count.get();
         let on_event = |key: K| {
             ThreadWheel::catch_panic(PanicPlace::DelayedOperation, move || {
                 self.check_and_complete(&key)
@@ -1102,6 +1107,10 @@ impl<K: WatchKey, Op: DelayedOperation> BatchReceiver<K> for Inner<K, Op> {
         };
         member.consume(batch, on_event, |sender_core, message| {
             self.handle_message_catching_panic(sender_core, message);
+        });
+        let further_watches = self.further_watch_count.get().wrapping_sub(count_before);
+        let _ = ThreadWheel::with_current_engine(|engine| {
+            engine.backlog.charge(further_watches);
         });
     }
 

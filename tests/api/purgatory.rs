@@ -739,6 +739,19 @@ fn each_message_of_a_batch_counts_against_the_budget() {
     assert_eq!(seen.checks(), 64 * 40 + 1);
 }
 
+#[test]
+fn each_watch_that_an_event_reaches_counts_against_the_budget() {
+    let cores = JoinedCores::start(2, &[0, 1]);
+    let seen: Vec<_> = (0..500).map(|_| cores.add(1, &[1], 50)).collect();
+    cores.on(0, |own| (0..64 * 3).for_each(|_| own.notify(&1)));
+    // The first batch makes 64 * 500 checks, which is more than a turn may consume.
+    for batches in 1..=3 {
+        let turn = cores.on(1, |_| local_timer().turn());
+        assert_eq!((turn.fired, turn.behind), (1, batches < 3));
+        assert!(seen.iter().all(|seen| seen.checks() == 1 + 64 * batches));
+    }
+}
+
 // ---- keys that panic
 
 thread_local! {

@@ -100,10 +100,10 @@ impl Backlog {
             || (is_urgent || may_take_from_mailbox) && mailbox.low.has_messages()
     }
 
-    /// Subtracts `further_messages` from the budget, after a batch of several messages has counted
-    /// as one.
-    pub(crate) fn charge_rest_of_batch(&mut self, further_messages: usize) {
-        self.phase.budget = self.phase.budget.saturating_sub(further_messages);
+    /// Subtracts `further` from the budget, after a batch of several messages, or an event with
+    /// several watches, has counted as one message.
+    pub(crate) fn charge(&mut self, further: usize) {
+        self.phase.budget = self.phase.budget.saturating_sub(further);
     }
 
     /// Removes the next message of this phase. Returns the message's node and link, which
