@@ -35,8 +35,8 @@
 #![cfg(target_os = "linux")]
 
 use std::{
-    io,
-    marker::PhantomData,
+    any::Any,
+    future, io,
     os::fd::{AsRawFd, OwnedFd},
     sync::Arc,
     time::Duration,
@@ -68,8 +68,9 @@ pub struct Driver {
     wake_fd: Arc<OwnedFd>,
     /// True while the ring polls the eventfd.
     is_polled: bool,
-    /// Makes `Driver` `!Send`, because `submit_and_wait` uses the current thread's wheel.
-    not_send: PhantomData<*const ()>,
+    /// A driving task that is never polled: registers a driver of the wheel until it is dropped.
+    /// Also makes `Driver` `!Send`, because `submit_and_wait` uses the current thread's wheel.
+    _registration: Box<dyn Any>,
 }
 
 impl Driver {
@@ -86,8 +87,8 @@ impl Driver {
         // The write fails only if the eventfd is readable already.
         let signal_wake = move || _ = rustix::io::write(&*hook_fd, &1_u64.to_ne_bytes());
         config.wake_hook(signal_wake).install()?;
-        local_timer().register_driver();
-        Ok(Self { wake_fd, is_polled: false, not_send: PhantomData })
+        let registration = Box::new(corewheel::future::drive(|_| future::pending::<()>()));
+        Ok(Self { wake_fd, is_polled: false, _registration: registration })
     }
 
     /// Submits the queue and waits for a completion, the wheel's next deadline, or an urgent

@@ -8,17 +8,19 @@ mod implements;
 mod wake_ups;
 
 use std::{
-    io,
+    io, panic,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
+    task::{Context, Waker},
     thread,
     time::{Duration, Instant},
 };
 
-use corewheel::{Config, ConfigError, local_timer};
+use corewheel::{Config, ConfigError, future::sleep, local_timer};
 use corewheel_io_uring::Driver;
 use implements::implements;
 use io_uring::{IoUring, opcode};
@@ -72,6 +74,21 @@ fn on_a_thread(test: impl FnOnce() + Send + 'static) {
 #[test]
 fn a_driver_stays_on_its_thread() {
     assert!(!implements!(Driver: Send));
+}
+
+#[test]
+fn a_future_panics_after_its_driver_is_dropped() {
+    on_a_thread(|| {
+        let poll = || {
+            let mut late = pin!(sleep(HOUR));
+            late.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+        };
+        let driver = Driver::install(Config::new()).expect("a fresh thread");
+        assert!(poll().is_pending());
+        local_timer().turn();
+        drop(driver);
+        assert!(panic::catch_unwind(poll).is_err(), "a driver is left");
+    });
 }
 
 #[test]
