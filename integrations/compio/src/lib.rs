@@ -12,6 +12,8 @@
 //! ```
 //!
 //! Callbacks can wake tasks through a channel, an event or a waker.
+//!
+//! compio waits by `io_uring` (feature `io-uring`, the default) or a poller (`polling`).
 
 #![cfg(any(target_os = "linux", target_os = "android"))]
 

@@ -10,6 +10,7 @@ use std::{
     io,
     mem::ManuallyDrop,
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    process::Command,
     rc::Rc,
     thread,
     time::Duration,
@@ -50,6 +51,18 @@ fn the_runtime_drives_the_wheel() {
         let run = move |task: Task<'_>| run(driver, task).is_some();
         runtime::assert_drives_the_wheel(run, |task| compio::runtime::spawn(task).detach());
     }
+}
+
+/// Asks cargo, because the development dependencies enable drivers too.
+#[test]
+fn the_default_features_enable_a_driver() {
+    let cargo = Command::new(env!("CARGO"))
+        .args(["tree", "--edges", "normal", "--format", "{p} {f}", "--locked", "--offline"])
+        .output()
+        .expect("cargo runs");
+    let tree = String::from_utf8(cargo.stdout).expect("text");
+    let driver = tree.lines().find(|line| line.contains("compio-driver "));
+    assert!(driver.is_some_and(|line| line.contains("io-uring")), "{driver:?}");
 }
 
 #[test]
