@@ -475,14 +475,19 @@ impl Timers {
     /// assert_eq!(time.elapsed(), Duration::from_secs(5));
     /// ```
     pub fn now(&self) -> Instant {
-        self.choose_wheel().shard().now()
+        self.shards()[self.choose_wheel_index()].now()
     }
 
     #[inline]
     fn choose_wheel(&self) -> SharedWheel {
-        let own = if self.0[0].claimable_wheels.is_some() { None } else { self.own_wheel_index() };
-        let wheel_index = own.unwrap_or_else(|| wheel_selector() % self.0.len());
+        let wheel_index = self.choose_wheel_index();
         SharedWheel { wheel_set: Arc::clone(&self.0[wheel_index]), wheel_index }
+    }
+
+    #[inline]
+    fn choose_wheel_index(&self) -> usize {
+        let own = if self.0[0].claimable_wheels.is_some() { None } else { self.own_wheel_index() };
+        own.unwrap_or_else(|| wheel_selector() % self.0.len())
     }
 
     fn own_wheel_index(&self) -> Option<usize> {

@@ -1,6 +1,7 @@
 //! Futures on timers whose clock is ahead of the system clock, as after a suspension.
 
 use std::{
+    pin::pin,
     sync::{LazyLock, Mutex, PoisonError},
     task::{Context, Poll, Waker},
 };
@@ -10,7 +11,7 @@ use corewheel::{
     future::{Timers, TimersDriver},
 };
 use corewheel_tokio::time::{
-    self, DelayQueue, Duration,
+    self, DelayQueue, Duration, Instant,
     MissedTickBehavior::{Burst, Delay, Skip},
 };
 
@@ -49,6 +50,22 @@ fn a_queue_follows_the_clock_of_its_timers() {
         advance(SECOND);
         assert!(matches!(queue.poll_expired(cx), Poll::Ready(Some(_))));
         assert!(matches!(queue.poll_expired(cx), Poll::Ready(None)));
+    });
+}
+
+#[test]
+fn a_deadline_from_instant_now_follows_the_clock_of_its_timers() {
+    with_advanced_clock(|advance, cx| {
+        let begun = Instant::now();
+        let mut sleep = pin!(time::sleep_until(begun + 3 * SECOND));
+        assert!(sleep.as_mut().poll(cx).is_pending());
+        advance(2 * SECOND);
+        sleep.as_mut().reset(Instant::now() + 3 * SECOND);
+        advance(2 * SECOND);
+        assert!(sleep.as_mut().poll(cx).is_pending());
+        advance(SECOND);
+        assert!(sleep.as_mut().poll(cx).is_ready());
+        assert_eq!(begun.elapsed(), 5 * SECOND);
     });
 }
 

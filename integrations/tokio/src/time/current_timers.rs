@@ -106,3 +106,10 @@ pub(super) fn current_timers() -> Cow<'static, Timers> {
 pub(super) fn now() -> Instant {
     virtual_time::now().unwrap_or_else(|| current_timers().now()).into()
 }
+
+/// Returns the current time on the clock of the timers for futures that this thread creates, unless
+/// these are the default timers and have not been started.
+pub(super) fn now_if_started() -> Option<std::time::Instant> {
+    let now = THREAD_TIMERS.try_with(|driven| driven.borrow().as_ref().map(Timers::now));
+    now.ok().flatten().or_else(|| DEFAULT_TIMERS.get().map(Timers::now))
+}

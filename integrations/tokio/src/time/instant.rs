@@ -4,17 +4,18 @@ use std::{
     time::Duration,
 };
 
-use super::virtual_time;
+use super::{current_timers, virtual_time};
 
-/// A moment of the monotonic clock, or of virtual time on a thread that has called
-/// [`pause`](super::pause).
+/// A moment of virtual time on a thread that has called [`pause`](super::pause), and otherwise of
+/// the clock of the thread's [timers](super#which-wheel-a-future-uses).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(std::time::Instant);
 
 impl Instant {
     /// Returns the current time.
     pub fn now() -> Self {
-        Self(virtual_time::now().unwrap_or_else(std::time::Instant::now))
+        let now = virtual_time::now().or_else(current_timers::now_if_started);
+        Self(now.unwrap_or_else(std::time::Instant::now))
     }
 
     /// Converts an instant of the standard library.
