@@ -17,7 +17,7 @@ use super::{Instant, Sleep, current_timers::now, sleep_until, virtual_time::pani
 /// A queue that yields its entries when their delays have passed, with the methods of tokio-util's
 /// `DelayQueue`.
 ///
-/// The queue is a [`Stream`] of [`Expired`], which ends when the queue is empty, and yields again
+/// The queue is a `Stream` of [`Expired`], which ends when the queue is empty, and yields again
 /// after the next insert. Deadlines are rounded up to a millisecond. Like a [`Sleep`], the queue
 /// measures time by the clock of this thread's [timers](super#which-wheel-a-future-uses).
 ///

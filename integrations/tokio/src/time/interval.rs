@@ -145,7 +145,7 @@ impl Interval {
     }
 }
 
-/// The ticks of an [`Interval`] as a [`Stream`] that never ends.
+/// The ticks of an [`Interval`] as a `Stream` that never ends.
 #[derive(Debug)]
 pub struct IntervalStream(Interval);
 
