@@ -63,6 +63,7 @@ pub(crate) fn run(options: &[&str]) -> Result<bool> {
     };
     let (mut mutants, survivors) = (mutants()?, survivors()?);
     mutants.retain(|mutant| mutant.name.contains(only) || mutant.file.contains(only));
+    ensure!(!mutants.is_empty(), "no mutant matches");
     let cached = fs::read_to_string(cache_path()?).unwrap_or_default();
     let cached: HashMap<_, _> = cached.lines().filter_map(|line| line.split_once('\t')).collect();
     for mutant in &mut mutants {
@@ -206,6 +207,12 @@ mod tests {
         for name in survivors().unwrap_or_else(|error| panic!("{error}")) {
             assert_eq!(count(&name), 1, "the survivor {name} is not a mutant");
         }
+    }
+
+    #[test]
+    fn a_word_that_matches_no_mutant_is_an_error() {
+        let error = run(&["--only", "no such mutant"]).expect_err("an error");
+        assert_eq!(error.to_string(), "no mutant matches");
     }
 
     #[test]

@@ -143,9 +143,11 @@ pub(crate) static UNBUILDABLE: LazyLock<Vec<(String, String)>> = LazyLock::new(|
 });
 
 fn reason_to_skip(package: &Value, version: &str) -> Option<String> {
-    let minor = |version: &str| version.split('.').nth(1)?.parse::<u32>().ok();
+    let numbers = |version: &str| -> Vec<u32> {
+        version.split(['.', '-']).map_while(|number| number.parse().ok()).collect()
+    };
     if let Some(needs) = package["rust_version"].as_str()
-        && minor(needs) > minor(version)
+        && numbers(needs) > numbers(version)
     {
         return Some(format!("needs Rust {needs}, this is {version}"));
     }
@@ -161,6 +163,26 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::process::shell;
+
+    #[test]
+    fn a_lane_fails_if_its_tool_fails() {
+        // Not the root, because the lane `lateness` changes a file.
+        let directory = root().join(target()).join("failing-lanes");
+        fs::create_dir_all(directory.join("doc")).expect("writable");
+        fs::write(directory.join("doc/lateness.md"), "").expect("writable");
+        // The lane `semver` passes if there is no release.
+        for lane in all().iter().filter(|it| it.group != "break" && it.name != "semver") {
+            let tools = if lane.command.contains("valgrind --tool") {
+                "cargo() { true; }; valgrind() { false; };"
+            } else {
+                "cargo() { false; };"
+            };
+            let mut shell = shell(&format!("{tools} {}", lane.command));
+            let output = shell.current_dir(&directory).output().expect("started");
+            assert!(!output.status.success(), "{} passes", lane.name);
+        }
+    }
 
     #[test]
     fn every_example_and_demo_has_a_lane() {
@@ -190,7 +212,8 @@ mod tests {
         for (rust, tools, expected) in [
             ("1.90", "sh cargo", None),
             ("1.100", "sh", Some("needs Rust 1.100, this is 1.90.1")),
-            ("1.90.2", "sh no-such-tool", Some("needs the tool `no-such-tool`")),
+            ("1.90.2", "sh", Some("needs Rust 1.90.2, this is 1.90.1")),
+            ("1.90.1", "sh no-such-tool", Some("needs the tool `no-such-tool`")),
         ] {
             let metadata = json!({ "xtask": { "needs-tools": tools } });
             let package = json!({ "rust_version": rust, "metadata": metadata });
