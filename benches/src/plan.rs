@@ -238,6 +238,8 @@ impl Peer {
     /// Returns the peer `floor` or `floor-cas` with which a layer of corewheel is compared, if any.
     pub fn floor(self, workload: Workload) -> Option<Self> {
         match self {
+            // The floor for two cores reads the system's clock, which is slower than the fast one.
+            Self::CorewheelLocalFast => None,
             _ if workload.crosses_cores() => self.is_corewheel().then_some(Self::Floor),
             Self::CorewheelWheel => Some(Self::Floor),
             Self::CorewheelShard | Self::CorewheelLocal => Some(Self::FloorCas),

@@ -124,6 +124,7 @@ const RUNS: &[(Peer, &[&[W]], Run)] = &[
     }),
     (Peer::CorewheelLocal, &[&[W::Packets]], packets::in_loop::<Local<false>>),
     (Peer::CorewheelShard, &[&[W::Packets]], packets::in_loop::<LocalShard>),
+    (Peer::Linked64, &[&[W::Packets]], packets::in_loop::<Channel<Linked64>>),
     (Peer::MutexLinked64, &[&[W::Packets]], packets::in_loop::<Locked<Linked64, ParkingLot>>),
     (Peer::CorewheelSleep, &[&[W::Packets]], packets::corewheel_sleep),
     (Peer::TokioSleep, &[&[W::Packets]], packets::tokio_sleep),

@@ -76,7 +76,7 @@ fn every_peer_runs_its_workloads() {
 
 #[test]
 fn reports_have_the_workloads_of_two_cores() {
-    let peers = "--tiny --peer corewheel-shard --peer floor";
+    let peers = "--tiny --peer corewheel-shard --peer corewheel-local-fast --peer floor";
     let text = compare(&format!("{peers} --workload xcancel --workload scaling"));
     for title in
         ["xcancel, ns", "xcancel-both-call, ns", "xcancel-lock-p99.9, ns", "scaling-share,"]
@@ -84,4 +84,5 @@ fn reports_have_the_workloads_of_two_cores() {
         assert!(text.contains(&format!("## {title}")), "{title}: {text}");
     }
     assert!(text.contains("corewheel-shard, times its floor"), "{text}");
+    assert!(!text.contains("corewheel-local-fast, times its floor"), "{text}");
 }

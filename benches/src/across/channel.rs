@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use super::{Owner, Remote, Requests, Sleeping, Task, TickClock, Turned, count_run};
+use super::{Owner, Remote, Requests, Resets, Sleeping, Task, TickClock, Turned, count_run};
 use crate::timers::{Payload, ReportsDeadline, TimerSet};
 
 pub struct Channel<T: TimerSet> {
@@ -97,6 +97,13 @@ impl<T: TimerSet<Handle: Send + 'static>> Owner for Channel<T> {
         }
         self.is_behind = left == 0;
         Turned { collected, is_behind: self.is_behind }
+    }
+}
+
+impl<T: TimerSet<Handle: Send + 'static>> Resets for Channel<T> {
+    fn reset(&mut self, id: &mut TimerId<T::Handle>, delay: Duration) -> bool {
+        let TimerId::Own(handle) = id else { unreachable!("the owner added the timer") };
+        self.timers.reset(handle, self.ticks.deadline(delay))
     }
 }
 
