@@ -134,9 +134,7 @@ fn find_noticing_test(stages: &mut Stages, mutant: &Mutant) -> Result<Option<Str
 /// Returns all mutants: the weaker orderings of each source file, then the planted faults.
 fn mutants() -> Result<Vec<Mutant>> {
     let (mut mutants, mut errors) = (Vec::new(), Vec::new());
-    let mut sources = files_not_ignored("'src/*.rs'")?;
-    sources.retain(|file| !file.split('/').any(|part| matches!(part, "tests" | "tests.rs")));
-    for file in sources {
+    for file in sources("src")? {
         mutants.extend(weakenings(&file, &read(&file)?)?);
     }
     for fault in records(&read(FAULTS)?, FAULT_KEYS)? {
@@ -156,10 +154,27 @@ fn survivors() -> Result<Vec<String>> {
     records.iter().map(|record| record.one("name").map(str::to_owned)).collect()
 }
 
-/// Returns the matching files of the repository that git does not ignore.
-fn files_not_ignored(pattern: &str) -> Result<Vec<String>> {
-    let list = format!("git ls-files --cached --others --exclude-standard {pattern}");
-    let files = process::output(&list)?;
+/// Returns the source files below a directory, without tests, in order. Does not need git, because
+/// `cargo xtask test` lists the mutants.
+fn sources(directory: &str) -> Result<Vec<String>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(root().join(directory))? {
+        let entry = entry?;
+        let name = entry.file_name().into_string().unwrap_or_default();
+        let path = format!("{directory}/{name}");
+        if entry.file_type()?.is_dir() && name != "tests" {
+            files.extend(sources(&path)?);
+        } else if name != "tests.rs" && entry.path().extension().is_some_and(|it| it == "rs") {
+            files.push(path);
+        }
+    }
+    files.sort_unstable();
+    Ok(files)
+}
+
+/// Returns the files of the repository that git does not ignore.
+fn files_not_ignored() -> Result<Vec<String>> {
+    let files = process::output("git ls-files --cached --others --exclude-standard")?;
     Ok(files.lines().filter(|file| root().join(file).is_file()).map(str::to_owned).collect())
 }
 
@@ -167,7 +182,7 @@ fn files_not_ignored(pattern: &str) -> Result<Vec<String>> {
 fn copy() -> Result<PathBuf> {
     let copy = directory()?.join("workspace");
     let _ = fs::remove_dir_all(&copy);
-    for file in files_not_ignored("")? {
+    for file in files_not_ignored()? {
         let to = copy.join(&file);
         fs::create_dir_all(to.parent().expect("a file is in a directory"))?;
         fs::write(to, fs::read(root().join(&file))?)?;
