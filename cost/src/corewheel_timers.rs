@@ -1,5 +1,5 @@
-//! corewheel's three layers behind the trait of the benches. A wheel and a shard store a number;
-//! `local_timer` stores a callback that captures 24 bytes.
+//! corewheel's three layers behind the trait of the benches. A wheel and a shard store a number of
+//! 8 bytes; `local_timer` stores a callback that captures 24 bytes, like the payload of the peers.
 
 use std::{hint::black_box, time::Duration};
 

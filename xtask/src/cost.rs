@@ -57,6 +57,7 @@ pub(crate) fn run(options: &[&str]) -> Result<bool> {
 
     let (versions, mut best) = (versions()?, Best::read()?);
     println!("instructions per operation, {LIVE} live timers; {versions}");
+    println!("a timer stores 24 bytes, one of `wheel` and `shard` 8");
     print_row(["operation variant", "default", "locked", "best", "all features", "best"]);
     for case in cases {
         let with_all = format!("{case}+all");
