@@ -409,11 +409,10 @@ fn child_running(test: &str, in_child: &str) -> Command {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_report_that_standard_error_refuses_does_not_panic() {
-    const TEST: &str = "driving::a_report_that_standard_error_refuses_does_not_panic";
+fn a_report_that_standard_error_refuses_ends_no_process() {
+    const TEST: &str = "driving::a_report_that_standard_error_refuses_ends_no_process";
     const IN_CHILD: &str = "COREWHEEL_REPORT_IS_REFUSED";
     if env::var_os(IN_CHILD).is_some() {
-        std::panic::set_hook(Box::new(|_| std::process::exit(1)));
         return on_a_thread(|| _ = local_timer().add(HOUR, must_not_run));
     }
     let full = std::fs::File::options().write(true).open("/dev/full").expect("a full device");
