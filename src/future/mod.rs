@@ -53,9 +53,9 @@
 //! [`time_until_next`](crate::LocalTimer::time_until_next). A loop that begins by polling futures
 //! must first call [`register_driver`](crate::LocalTimer::register_driver).
 //!
-//! After a thread's last driver is dropped, or its [`run_until`](crate::LocalTimer::run_until) has
-//! returned, a poll that must add a timer panics, and pending timers fire only if the wheel is
-//! turned again.
+//! A [`run_until`](crate::LocalTimer::run_until) is a driver until it returns. After a thread's
+//! last driver has ended, a poll that must add a timer panics, and pending timers fire only if the
+//! wheel is turned again.
 //!
 //! # Without a timer
 //!
