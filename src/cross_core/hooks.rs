@@ -258,9 +258,9 @@ impl Hooks {
     }
 
     /// Returns the id of the thread to unpark, initially the shard's creator. Returns `None` if
-    /// another thread holds the lock. Also unparks the thread, because a waking thread that finds
+    /// another thread holds the lock. Unparks the thread, because a waking thread that has found
     /// the lock held relies on its holder.
-    pub(crate) fn thread_id(&self) -> Option<impl fmt::Debug + use<>> {
+    pub(crate) fn unpark_and_get_thread_id(&self) -> Option<impl fmt::Debug + use<>> {
         self.try_unpark().map(|thread| thread.id())
     }
 
@@ -336,7 +336,7 @@ mod tests {
     fn each_holder_of_the_lock_unparks_the_owner() {
         let hooks = Hooks::new(None, None);
         let hold_lock: [fn(&Hooks); 2] =
-            [|hooks| _ = hooks.try_unpark(), |hooks| _ = hooks.thread_id()];
+            [|hooks| _ = hooks.try_unpark(), |hooks| _ = hooks.unpark_and_get_thread_id()];
         for hold_lock in hold_lock {
             hold_lock(&hooks);
             let begun = Instant::now();

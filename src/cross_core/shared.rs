@@ -172,7 +172,7 @@ impl Shared {
         if self.gauges.claim_undriven_report(overdue_nanos) {
             let (number, overdue) = (self.number, Duration::from_nanos(overdue_nanos));
             let is_thread_wheel = self.slab.holds_callbacks;
-            let (name, thread) = (&*self.name, self.hooks.thread_id());
+            let (name, thread) = (&*self.name, self.hooks.unpark_and_get_thread_id());
             catch_panic_silently(|| {
                 trace::report_undriven_wheel(
                     number,

@@ -192,10 +192,10 @@ fn an_interval_may_start_before_the_origin_of_the_clock() {
         (MissedTickBehavior::Delay, [0, 35, 45, 55, 65]),
         (MissedTickBehavior::Skip, [0, 30, 40, 50, 60]),
     ] {
-        for kind in 0..3 {
+        for kind in ["interval_at", "reset_at", "Timers::interval_at"] {
             let ticks = in_checked_virtual_time(|clock| {
                 let start = clock.now().checked_sub(TICK * 25).expect("a valid instant");
-                if kind == 0 {
+                if kind == "Timers::interval_at" {
                     let timers = Timers::new(&[local_timer().shard_ref()]);
                     let mut interval = timers.interval_at(start, TICK * 10);
                     interval.set_missed_tick_behavior(behavior);
@@ -203,13 +203,13 @@ fn an_interval_may_start_before_the_origin_of_the_clock() {
                 }
                 let mut interval = interval_at(start, TICK * 10);
                 interval.set_missed_tick_behavior(behavior);
-                if kind == 1 {
+                if kind == "reset_at" {
                     interval.reset();
                     interval.reset_at(start);
                 }
                 first_ticks(clock, start, interval)
             });
-            assert_eq!(ticks, expected, "{behavior:?}");
+            assert_eq!(ticks, expected, "{kind} {behavior:?}");
         }
     }
 }
