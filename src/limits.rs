@@ -91,6 +91,10 @@ pub(crate) const PAGES_FREED_PER_CALL_MAX: usize = 4;
 /// free the other emptied pages.
 pub(crate) const SLAB_TRIMS_PER_PASS_MAX: u32 = 2;
 
+/// Maximum number of calls of `OwnerSlab::trim` before a long sleep (P7). Each call retires at most
+/// `RETIRED_PAGES_MAX` pages.
+pub(crate) const SLAB_TRIMS_PER_SLEEP_MAX: usize = 4;
+
 /// Maximum number of retired pages of a shard (P8). A *retired* page is freed once no thread can
 /// read it. A shard that already has this many retired pages keeps further empty pages in its page
 /// table for reuse.

@@ -477,8 +477,8 @@ impl LocalTimer {
     ///
     /// Cost: a reading of the clock, a sequentially consistent fence, a swap, and a search for the
     /// next occupied slot. Before a sleep of a second or more, the call also frees spare memory.
-    /// The timeout is at most a second while other threads may be reading spare memory, or a
-    /// purgatory has much more memory to free.
+    /// The timeout is at most a second while other threads may be reading spare memory, or the
+    /// wheel or a purgatory has much more memory to free.
     ///
     /// # Examples
     ///

@@ -39,7 +39,8 @@ use crate::{
     limits::{
         COUNTS_PUBLISH_INTERVAL_TURNS, ELAPSED_REMOTE_RESETS_MAX, INDEX_MAX, LONG_SLEEP_NANOS,
         MESSAGES_PER_TURN_MAX, OWNER_GENERATION_MAX, SHARD_WHEEL_LEVEL_BITS, SHARD_WHEEL_LEVELS,
-        SHORT_OVERDUE_GRACE_NANOS, SLAB_TRIMS_PER_PASS_MAX, WAKE_AT_QUEUED_MESSAGES,
+        SHORT_OVERDUE_GRACE_NANOS, SLAB_TRIMS_PER_PASS_MAX, SLAB_TRIMS_PER_SLEEP_MAX,
+        WAKE_AT_QUEUED_MESSAGES,
     },
     metrics::ShardMetrics,
     trace::UndrivenReason,
@@ -850,23 +851,26 @@ impl<T> Engine<T> {
     }
 
     /// Returns the two values of [`sleep_end`](Self::sleep_end), and true if the sleep lasts at
-    /// least `LONG_SLEEP_NANOS`. Before a sleep of this length, frees surplus pages. If some pages
-    /// cannot be freed yet, [shortens](Self::shorten_long_sleep) the sleep, so that a later turn
+    /// least `LONG_SLEEP_NANOS`. Before a sleep of this length, frees some surplus pages. If
+    /// surplus pages remain, [shortens](Self::shorten_long_sleep) the sleep, so that a later turn
     /// can free them.
     pub(crate) fn sleep_end_after_trim(&mut self) -> (Option<u64>, bool, bool) {
         let (mut until, ends_on_cancel) = self.sleep_end();
         let is_long = self.is_long_sleep(until);
         if is_long && !self.closed {
             self.nodes.return_freed_remote_nodes();
-            self.nodes.trim_fully();
+            // With virtual time, the sleep is not shortened, so this call frees all pages.
+            let is_virtual = self.shared.clock.is_virtual();
+            let trims_max = if is_virtual { usize::MAX } else { SLAB_TRIMS_PER_SLEEP_MAX };
+            self.nodes.trim_repeatedly(trims_max);
             until = self.shorten_long_sleep(until);
         }
         (until, ends_on_cancel, is_long)
     }
 
-    /// Shortens a long sleep to `LONG_SLEEP_NANOS` if other threads may be reading surplus pages,
-    /// so that the next turn can free these pages. With virtual time, always returns `until`,
-    /// because runs must be repeatable.
+    /// Shortens a long sleep to `LONG_SLEEP_NANOS` if surplus pages remain, so that the next turn
+    /// can free some of these pages. With virtual time, always returns `until`, because runs must
+    /// be repeatable.
     pub(super) fn shorten_long_sleep(&self, until: Option<u64>) -> Option<u64> {
         if !self.nodes.has_pages_to_free() || self.shared.clock.is_virtual() {
             return until;

@@ -4,7 +4,7 @@ use corewheel::{TimerHandle, Wheel, local_timer};
 
 use crate::{
     HOUR, allocate_spare_pages, allocated_bytes, allocator_calls, alone_in_virtual_time,
-    cancel_all, cancel_all_remotely, for_each_kind, for_each_shard,
+    cancel_all, cancel_all_remotely, for_each_kind, for_each_shard, free_garbage,
     kinds::{Handle, MakeTimers, TimerSet},
     on_a_thread, run_alone, small_callback, to_i64,
 };
@@ -124,6 +124,35 @@ fn growth_during_churn_fills_existing_pages() {
         assert_eq!(timers.live(), GROWN + 1);
         let grown = allocated_bytes() - empty;
         assert!(grown <= timers.max_bytes_per_timer() * to_i64(GROWN), "{grown} bytes for {GROWN}");
+    });
+}
+
+/// Freeing many pages takes several sleeps, so that no sleep begins late.
+#[test]
+fn memory_of_many_timers_is_freed_before_several_sleeps() {
+    const MANY: usize = 64 * 4_096;
+    let _alone = run_alone();
+    free_garbage();
+    on_a_thread(|| {
+        let core = local_timer().shard_ref();
+        allocate_spare_pages();
+        for from_another_thread in [false, true] {
+            let before = allocated_bytes();
+            let add = || (0..MANY).map(|_| core.add(HOUR, small_callback())).collect::<Vec<_>>();
+            let timers = if from_another_thread { on_a_thread(add) } else { add() };
+            while local_timer().turn().behind {}
+            let full = allocated_bytes() - before;
+            // Cancels the timers during a turn, which frees only a few pages.
+            core.run(move || cancel_all(&timers));
+            assert_eq!(local_timer().turn().fired, 1);
+            let sleep_is_limited = || local_timer().prepare_sleep().timeout().is_some();
+            assert!(sleep_is_limited());
+            let left = allocated_bytes() - before;
+            assert!(left > full / 4, "{left} bytes left of {full} before the first sleep");
+            while sleep_is_limited() {}
+            let left = allocated_bytes() - before;
+            assert!(left <= full / 10, "{left} bytes left of {full}");
+        }
     });
 }
 

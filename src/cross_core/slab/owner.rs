@@ -299,7 +299,7 @@ impl<T> OwnerSlab<T> {
     pub(crate) fn shrink(&mut self) {
         self.place_allocator.spare_pages_to_keep = 0;
         self.may_need_trim = true;
-        self.trim_fully();
+        self.trim_repeatedly(usize::MAX);
         self.place_allocator.spare_pages_to_keep = SPARE_PAGES;
     }
 
@@ -350,10 +350,11 @@ impl<T> OwnerSlab<T> {
         }
     }
 
-    /// Frees all surplus pages at once, except those that other threads may be reading.
-    pub(crate) fn trim_fully(&mut self) {
+    /// Frees surplus pages by at most `trims_max` calls of [`trim`](Self::trim). Without this
+    /// limit, frees all surplus pages, except those that other threads may be reading.
+    pub(crate) fn trim_repeatedly(&mut self, trims_max: usize) {
         self.flush_last_freed();
-        for _ in 0..=self.pages.numbers_end() / RETIRED_PAGES_MAX {
+        for _ in 0..trims_max.min(self.pages.numbers_end() / RETIRED_PAGES_MAX + 1) {
             if !self.may_need_trim {
                 break;
             }
@@ -362,11 +363,11 @@ impl<T> OwnerSlab<T> {
         }
     }
 
-    /// Returns true if pages remain that later turns will free. Ignores empty remote pages, because
-    /// the owner may not have adopted them.
+    /// Returns true if pages remain that later turns will free.
     pub(crate) fn has_pages_to_free(&self) -> bool {
         self.may_need_trim
             && (self.place_allocator.has_surplus_pages()
+                || self.slab.has_surplus_remote_pages()
                 || !self.retired_pages.borrow().0.is_empty())
     }
 
