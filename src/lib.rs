@@ -80,8 +80,8 @@
 //!   state, these operations allocate nothing, and their only system call reads the clock.
 //!   Callbacks that capture up to 32 bytes, aligned to at most 8, are stored inline. Remote
 //!   adds, cancels and resets are lock-free. The owner never waits for another core.
-//! * **No wheel or purgatory is borrowed while your code runs.** Callbacks and destructors may add, cancel and
-//!   reset timers. A turn inside a callback does nothing, and sets [`Turn::nested`].
+//! * **No wheel or purgatory is borrowed while your code runs.** Callbacks and destructors may add,
+//!   cancel and reset timers. A turn inside a callback does nothing, and sets [`Turn::nested`].
 //! * **Panics are contained.** A callback's panic is caught and reported ([`Config::panic_hook`]),
 //!   and the rest of the turn runs. With `panic = "abort"` the process aborts.
 //! * **Handles are plain values.** A [`TimerHandle`] has 16 bytes and is `Copy`. After the timer's

@@ -363,14 +363,11 @@ impl<T> OwnerSlab<T> {
         }
     }
 
-    /// Returns true if pages remain that later turns will free. An empty remote page that the owner
-    /// has not adopted stays.
+    /// Returns true if pages remain that later turns will free.
     pub(crate) fn has_pages_to_free(&self) -> bool {
-        let has_surplus_remote_pages = self.slab.has_surplus_remote_pages()
-            && self.adopted_page_numbers.len() > SPARE_PAGES as usize;
         self.may_need_trim
             && (self.place_allocator.has_surplus_pages()
-                || has_surplus_remote_pages
+                || self.slab.has_surplus_remote_pages()
                 || !self.retired_pages.borrow().0.is_empty())
     }
 
