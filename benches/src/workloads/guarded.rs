@@ -68,7 +68,8 @@ pub fn run(job: Job, run_tasks: RunTasks<'_>) -> Vec<Sample> {
     if job.workload == W::AsyncLate {
         return late(job, run_tasks);
     }
-    let (operations, intervals) = job.scale.pick((500, 10), (100, 3), (5, 1));
+    // Shorter intervals measure cold tasks and a fast clock that is not calibrated.
+    let (operations, intervals) = job.scale.pick((500, 10), (500, 3), (5, 1));
     let work = TaskWork::Work { operations, yields: u32::from(job.workload == W::Async) };
     let count = job.n as f64 * f64::from(operations);
     let interval = |with_timeouts| {
