@@ -290,8 +290,8 @@ impl Config {
     }
 
     pub(crate) fn tick_length(&self) -> Result<TickLength, ConfigError> {
-        let in_range = Some(self.tick).filter(|tick| *tick <= TICK_DURATION_MAX);
-        in_range.and_then(TickLength::new).ok_or(ConfigError::TickOutOfRange { tick: self.tick })
+        let valid_tick = Some(self.tick).filter(|tick| *tick <= TICK_DURATION_MAX);
+        valid_tick.and_then(TickLength::new).ok_or(ConfigError::TickOutOfRange { tick: self.tick })
     }
 }
 

@@ -222,7 +222,7 @@ impl ManualClock {
         #[cfg(all(feature = "models", not(loom)))]
         if let Some(blur) = &self.0.blur {
             // Relaxed: the simulator runs one thread at a time.
-            let [before, after] = blur.each_ref().map(|it| it.load(Ordering::Relaxed));
+            let [before, after] = blur.each_ref().map(|bound| bound.load(Ordering::Relaxed));
             return Reading { min: nanos.saturating_sub(before), max: nanos.saturating_add(after) };
         }
         Reading::exact(nanos)

@@ -423,10 +423,10 @@ mod tests {
 
     #[test]
     fn a_boot_time_clock_advances() {
-        let (clock, begun) = (Clock::boot_time(), Instant::now());
+        let (clock, start) = (Clock::boot_time(), Instant::now());
         std::thread::sleep(Duration::from_millis(2));
-        let passed = begun.elapsed();
-        assert!(Duration::from_nanos(clock.nanos()) >= passed);
+        let elapsed = start.elapsed();
+        assert!(Duration::from_nanos(clock.nanos()) >= elapsed);
         assert!(
             cfg!(any(miri, not(target_os = "linux")))
                 || matches!(clock.0, ClockSource::BootTime { .. })
@@ -446,9 +446,9 @@ mod tests {
         let monotonic = Clock::monotonic();
         assert_eq!(monotonic.convert_nanos_from(&monotonic.clone(), HOUR), HOUR);
         let boot = Clock::boot_time();
-        let (before, there) =
+        let (before, converted) =
             (boot.nanos(), boot.convert_nanos_from(&monotonic, monotonic.nanos() + HOUR));
-        assert!((before + HOUR - 1_000_000..=boot.nanos() + HOUR).contains(&there));
+        assert!((before + HOUR - 1_000_000..=boot.nanos() + HOUR).contains(&converted));
     }
 
     #[test]

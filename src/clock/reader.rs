@@ -180,10 +180,10 @@ mod tests {
     }
 
     fn assert_readings_hold(clock: &Clock, seed: u64) {
-        let (mut random, mut reader, begun) =
+        let (mut random, mut reader, start) =
             (fastrand::Rng::with_seed(seed), shard_clock(clock), Instant::now());
         let mut latest = read(&mut reader);
-        while begun.elapsed() < test_duration() {
+        while start.elapsed() < test_duration() {
             for _ in 0..random.u32(1..3000) {
                 let before = clock.nanos_at(Instant::now());
                 let reading = read(&mut reader);

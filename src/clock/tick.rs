@@ -31,7 +31,7 @@ pub(crate) struct TickLength {
     /// [`deadline_tick`](Self::deadline_tick) uses the fast division for times before this limit.
     /// Rounding up adds a tick minus a nanosecond, and the sum must be below
     /// [`SLOW_DIVISION_FROM`].
-    fast_round_up_until: u64,
+    fast_division_end_nanos: u64,
 }
 
 /// Numbers of at least this size are divided by the length, not multiplied by the reciprocal.
@@ -48,15 +48,15 @@ impl TickLength {
         let shift = (nanos - 1).ilog2();
         let reciprocal = (1_u128 << (64 + shift)).div_ceil(nanos.into());
         let reciprocal = u64::try_from(reciprocal).expect("r is below 2^64");
-        let fast_round_up_until = SLOW_DIVISION_FROM.saturating_sub(nanos - 1);
-        Some(Self { nanos, reciprocal, shift, fast_round_up_until })
+        let fast_division_end_nanos = SLOW_DIVISION_FROM.saturating_sub(nanos - 1);
+        Some(Self { nanos, reciprocal, shift, fast_division_end_nanos })
     }
 
     /// Returns the first tick that begins at or after `nanos`. For `u64::MAX` nanoseconds, returns
     /// the tick `u64::MAX`, which is never reached.
     #[inline]
     pub(crate) fn deadline_tick(self, nanos: u64) -> u64 {
-        if nanos < self.fast_round_up_until {
+        if nanos < self.fast_division_end_nanos {
             self.divide_fast(nanos + (self.nanos - 1))
         } else {
             self.deadline_tick_slow(nanos)
@@ -104,8 +104,8 @@ impl TickLength {
     /// `min`, this time is the requested deadline. If not, the requested deadline may have been as
     /// late as `max`: the function returns the later of `max` and `due`.
     pub(crate) fn period_start_after_reset(self, due: u64, min: u64, max: u64) -> u64 {
-        let not_backdated = due.saturating_add(self.nanos - 1);
-        if not_backdated < min { not_backdated } else { max.max(due) }
+        let due_before_backdating = due.saturating_add(self.nanos - 1);
+        if due_before_backdating < min { due_before_backdating } else { max.max(due) }
     }
 
     /// Converts a period to nanoseconds. A period shorter than a tick becomes a tick.
@@ -164,11 +164,15 @@ mod tests {
 
     /// Returns tick lengths in nanoseconds: powers of two and of ten, their neighbors, and the
     /// longest lengths.
-    fn lengths() -> Vec<u64> {
-        let twos = (10..64).map(|bits| 1_u64 << bits);
-        let tens = (3..20).map(|digits| 10_u64.pow(digits));
-        let around = twos.chain(tens).flat_map(|edge| [edge - 1, edge, edge + 1]);
-        around.chain([u64::MAX, u64::MAX - 1]).filter(|&length| length >= TICK_NANOS_MIN).collect()
+    fn test_tick_lengths() -> Vec<u64> {
+        let powers_of_two = (10..64).map(|bits| 1_u64 << bits);
+        let powers_of_ten = (3..20).map(|digits| 10_u64.pow(digits));
+        let with_neighbors =
+            powers_of_two.chain(powers_of_ten).flat_map(|power| [power - 1, power, power + 1]);
+        with_neighbors
+            .chain([u64::MAX, u64::MAX - 1])
+            .filter(|&length| length >= TICK_NANOS_MIN)
+            .collect()
     }
 
     fn agrees_with_division(length: u64, nanos: u64) {
@@ -181,15 +185,16 @@ mod tests {
     #[test]
     fn the_reciprocal_divides_exactly_at_the_edges() {
         let step = if cfg!(miri) { 29 } else { 1 };
-        let lengths = lengths();
+        let lengths = test_tick_lengths();
         for &length in lengths.iter().step_by(step) {
             let last = u64::MAX / length;
             let multiples =
                 [1, 2, 3, last / 2, last - 1, last].map(|count| length.wrapping_mul(count));
-            let edges = multiples.into_iter().chain(lengths.iter().copied()).chain([0, u64::MAX]);
-            for nanos in edges.step_by(step) {
-                for near in [nanos.saturating_sub(1), nanos, nanos.saturating_add(1)] {
-                    agrees_with_division(length, near);
+            let boundary_times =
+                multiples.into_iter().chain(lengths.iter().copied()).chain([0, u64::MAX]);
+            for nanos in boundary_times.step_by(step) {
+                for time in [nanos.saturating_sub(1), nanos, nanos.saturating_add(1)] {
+                    agrees_with_division(length, time);
                 }
             }
         }
@@ -198,9 +203,9 @@ mod tests {
     #[test]
     fn the_reciprocal_divides_exactly_at_random() {
         let mut random = fastrand::Rng::with_seed(7);
-        let mut any = move || random.u64(..) >> random.u32(..64);
+        let mut random_u64 = move || random.u64(..) >> random.u32(..64);
         for _ in 0..if cfg!(miri) { 200 } else { 200_000 } {
-            let (length, nanos) = (any().max(TICK_NANOS_MIN), any());
+            let (length, nanos) = (random_u64().max(TICK_NANOS_MIN), random_u64());
             agrees_with_division(length, nanos);
             let last = nanos - nanos % length;
             agrees_with_division(length, last);

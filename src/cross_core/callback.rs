@@ -46,11 +46,11 @@ impl<F: FnOnce() + 'static> RunOnce for F {
 }
 
 impl VTable {
-    pub(crate) const fn once<F: RunOnce>() -> Self {
+    pub(crate) const fn one_shot<F: RunOnce>() -> Self {
         Self::new::<F>(call_once::<F>, false)
     }
 
-    const fn repeated<F: FnMut() + 'static>() -> Self {
+    const fn periodic<F: FnMut() + 'static>() -> Self {
         Self::new::<F>(call_mut::<F>, true)
     }
 
@@ -138,7 +138,7 @@ pub(crate) struct PeriodicClosure<F>(pub(crate) F);
 unsafe impl<F: FnOnce() + 'static> IntoCallback for OneShotClosure<F> {
     type Closure = F;
     const INLINE_AND_BOXED_VTABLES: [&'static VTable; 2] =
-        [&VTable::once::<F>(), &VTable::once::<Box<F>>()];
+        [&VTable::one_shot::<F>(), &VTable::one_shot::<Box<F>>()];
 
     fn into_closure(self) -> F {
         self.0
@@ -149,7 +149,7 @@ unsafe impl<F: FnOnce() + 'static> IntoCallback for OneShotClosure<F> {
 unsafe impl<F: FnMut() + 'static> IntoCallback for PeriodicClosure<F> {
     type Closure = F;
     const INLINE_AND_BOXED_VTABLES: [&'static VTable; 2] =
-        [&VTable::repeated::<F>(), &VTable::repeated::<Box<F>>()];
+        [&VTable::periodic::<F>(), &VTable::periodic::<Box<F>>()];
 
     fn into_closure(self) -> F {
         self.0
@@ -390,13 +390,13 @@ mod tests {
     #[test]
     fn a_strictly_aligned_closure_runs_at_an_aligned_address() {
         #[repr(align(64))]
-        struct Strict(u8);
-        let strict = Strict(3);
+        struct StrictlyAligned(u8);
+        let strict = StrictlyAligned(3);
         let seen = Rc::new(Cell::new(0));
-        let sink = Rc::clone(&seen);
+        let seen_by_callback = Rc::clone(&seen);
         run(&mut MaybeUninit::new(Callback::one_shot(move || {
             let strict = &strict;
-            sink.set(usize::from(strict.0) + (&raw const *strict).addr() % 64);
+            seen_by_callback.set(usize::from(strict.0) + (&raw const *strict).addr() % 64);
         })));
         assert_eq!(seen.get(), 3);
     }

@@ -171,10 +171,10 @@ impl TimerHandle {
         let shard_and_index = NonZeroU64::new(bits as u64)?;
         let handle = Self { generation: (bits >> 64) as u64, shard_and_index };
         // Rejects invalid handles, because the functions in `OwnerHandleVTable` rely on valid ones.
-        let is_genuine = shard_and_index == HANDLE_NONZERO_BIT | shard_and_index
+        let is_valid = shard_and_index == HANDLE_NONZERO_BIT | shard_and_index
             && handle.shard() < SHARDS_MAX
             && handle.status() != TimerStatus::Ended;
-        is_genuine.then_some(handle)
+        is_valid.then_some(handle)
     }
 
     /// Cancels the timer, from any thread. Returns the result at once.
@@ -214,7 +214,7 @@ impl TimerHandle {
     #[inline]
     pub fn cancel(self) -> Cancel {
         match ThisThreadWheel::owning(self) {
-            Some(wheel) => (wheel.ops.cancel)(self),
+            Some(wheel) => (wheel.vtable.cancel)(self),
             None => self.cancel_remote(),
         }
     }
@@ -346,7 +346,7 @@ impl TimerHandle {
     /// ```
     pub fn is_pending(self) -> bool {
         match ThisThreadWheel::owning(self) {
-            Some(wheel) => (wheel.ops.is_pending)(self),
+            Some(wheel) => (wheel.vtable.is_pending)(self),
             None => self.status() == TimerStatus::Pending,
         }
     }
@@ -412,8 +412,8 @@ impl TimerHandle {
     pub fn reset(self, when: impl Into<When>) -> bool {
         let when = when.into();
         match (ThisThreadWheel::owning(self), when.as_delay()) {
-            (Some(wheel), Some(delay)) => (wheel.ops.reset_after)(self, delay),
-            (Some(wheel), None) => (wheel.ops.reset)(self, when),
+            (Some(wheel), Some(delay)) => (wheel.vtable.reset_after)(self, delay),
+            (Some(wheel), None) => (wheel.vtable.reset)(self, when),
             (None, Some(delay)) => self.reset_remote_after(delay),
             (None, None) => self.reset_remote(when),
         }
@@ -528,7 +528,7 @@ impl LocalHandle {
     #[inline]
     pub fn cancel(self) -> Cancel {
         ThisThreadWheel::owning(self.handle)
-            .map_or(Cancel::Ended, |wheel| (wheel.ops.cancel)(self.handle))
+            .map_or(Cancel::Ended, |wheel| (wheel.vtable.cancel)(self.handle))
     }
 
     /// Returns true if the timer is pending. See [`TimerHandle::is_pending`].
@@ -546,7 +546,7 @@ impl LocalHandle {
     /// ```
     pub fn is_pending(self) -> bool {
         ThisThreadWheel::owning(self.handle)
-            .is_some_and(|wheel| (wheel.ops.is_pending)(self.handle))
+            .is_some_and(|wheel| (wheel.vtable.is_pending)(self.handle))
     }
 
     /// Resets the timer to an earlier or later deadline; see [`TimerHandle::reset`].
@@ -565,8 +565,8 @@ impl LocalHandle {
     pub fn reset(self, when: impl Into<When>) -> bool {
         let when = when.into();
         ThisThreadWheel::owning(self.handle).is_some_and(|wheel| match when.as_delay() {
-            Some(delay) => (wheel.ops.reset_after)(self.handle, delay),
-            None => (wheel.ops.reset)(self.handle, when),
+            Some(delay) => (wheel.vtable.reset_after)(self.handle, delay),
+            None => (wheel.vtable.reset)(self.handle, when),
         })
     }
 
@@ -586,7 +586,7 @@ impl LocalHandle {
     /// ```
     pub fn share(self) -> TimerHandle {
         if let Some(wheel) = ThisThreadWheel::owning(self.handle) {
-            (wheel.ops.share)(self.handle);
+            (wheel.vtable.share)(self.handle);
         }
         self.handle
     }
@@ -705,7 +705,7 @@ per_thread! {
 #[derive(Clone, Copy)]
 pub(crate) struct ThisThreadWheel {
     pub(crate) shard: u32,
-    pub(crate) ops: &'static OwnerHandleVTable,
+    pub(crate) vtable: &'static OwnerHandleVTable,
 }
 
 /// The functions that handles call for timers of this thread's wheel.
@@ -743,7 +743,7 @@ impl ThisThreadWheel {
     }
 
     pub(crate) fn is_in_turn() -> bool {
-        Self::get().is_some_and(|wheel| (wheel.ops.is_in_turn)())
+        Self::get().is_some_and(|wheel| (wheel.vtable.is_in_turn)())
     }
 }
 

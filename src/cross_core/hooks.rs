@@ -25,7 +25,8 @@ use crate::{
     },
 };
 
-/// Describes a panic in user code, for the hook of [`Config::panic_hook`](crate::Config::panic_hook).
+/// Describes a panic in user code, for the hook of
+/// [`Config::panic_hook`](crate::Config::panic_hook).
 ///
 /// # Examples
 ///
@@ -242,16 +243,16 @@ impl Hooks {
     /// of this shard for the same sleep. These checks let a hook send requests to its own shard.
     /// Returns false if `hook` was not called or panicked.
     fn call_unless_recursive(&self, sleep: SleepId, hook: impl FnOnce()) -> bool {
-        let this = Some((ptr::from_ref(self).addr(), sleep));
+        let this_call = Some((ptr::from_ref(self).addr(), sleep));
         // `ACTIVE_HOOK_CALLS` has no destructor, so it is usable while other thread-locals are
         // destroyed.
         let returned = ACTIVE_HOOK_CALLS.try_with(|calls| {
-            let enclosing = calls.iter().take_while(|call| call.get().is_some());
-            let is_inside = enclosing.clone().any(|call| call.get() == this);
-            let unused = calls.get(enclosing.count()).filter(|_| !is_inside)?;
-            unused.set(this);
+            let active_calls = calls.iter().take_while(|call| call.get().is_some());
+            let is_recursive = active_calls.clone().any(|call| call.get() == this_call);
+            let free_slot = calls.get(active_calls.count()).filter(|_| !is_recursive)?;
+            free_slot.set(this_call);
             let returned = self.catch_panic(PanicPlace::Wake, hook);
-            unused.set(None);
+            free_slot.set(None);
             returned
         });
         returned.ok().flatten().is_some()
@@ -272,9 +273,9 @@ impl Hooks {
             return true;
         }
         let store_this_thread = |stored: &mut Thread| {
-            let this = this_thread();
-            if stored.id() != this.id() {
-                *stored = this;
+            let current = this_thread();
+            if stored.id() != current.id() {
+                *stored = current;
             }
         };
         self.thread_to_unpark.try_with_lock(store_this_thread).is_some()
@@ -339,9 +340,9 @@ mod tests {
             [|hooks| _ = hooks.try_unpark(), |hooks| _ = hooks.unpark_and_get_thread_id()];
         for hold_lock in hold_lock {
             hold_lock(&hooks);
-            let begun = Instant::now();
+            let start = Instant::now();
             thread::park_timeout(Duration::from_secs(10));
-            assert!(begun.elapsed() < Duration::from_secs(10), "the owner was not unparked");
+            assert!(start.elapsed() < Duration::from_secs(10), "the owner was not unparked");
         }
     }
 }

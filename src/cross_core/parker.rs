@@ -137,7 +137,7 @@ impl Parker {
 
     /// Returns false if no loop drives the owner's wheel, or if the owner has never called
     /// `announce` or `set_undriven`.
-    pub(crate) fn has_announcing_loop(&self) -> bool {
+    pub(crate) fn loop_announces_sleeps(&self) -> bool {
         // Relaxed: a report of waiting requests may come a little early or late.
         let sleep_word = self.sleep_word.load(Ordering::Relaxed);
         sleep_word >= SLEEP_NUMBER_STEP && sleep_word & UNDRIVEN == 0
@@ -161,12 +161,12 @@ impl Parker {
     pub(crate) fn sleep_in_progress(&self) -> Option<SleepId> {
         // Relaxed: the owner sees its own announcement. In a requesting thread, F2 orders this load
         // after the request.
-        SleepId::if_asleep(self.sleep_word.load(Ordering::Relaxed))
+        SleepId::from_sleep_word(self.sleep_word.load(Ordering::Relaxed))
     }
 
     /// Returns the sleep in progress, if any. The caller must have queued a request, and must wake
     /// the owner from the returned sleep.
-    pub(crate) fn fenced_sleep_in_progress(&self) -> Option<SleepId> {
+    pub(crate) fn sleep_in_progress_after_fence(&self) -> Option<SleepId> {
         // SeqCst (F2): the caller's request comes before the check for a sleep.
         fence(Ordering::SeqCst);
         self.sleep_in_progress()
@@ -184,7 +184,7 @@ impl Parker {
         fence_after_swap(Ordering::SeqCst);
         // Acquire: makes `sleeps_past` read the end of the loaded sleep or of a later sleep. The
         // end of a later sleep is harmless: the owner sees the request before that sleep begins.
-        SleepId::if_asleep(self.sleep_word.load(Ordering::Acquire))
+        SleepId::from_sleep_word(self.sleep_word.load(Ordering::Acquire))
     }
 
     /// Returns true if the announced sleep may last beyond `deadline`. The caller must have called
@@ -212,7 +212,7 @@ impl SleepId {
         self.0 & ENDS_ON_CANCEL != 0
     }
 
-    fn if_asleep(sleep_word: u64) -> Option<Self> {
+    fn from_sleep_word(sleep_word: u64) -> Option<Self> {
         (sleep_word & ASLEEP != 0).then_some(Self(sleep_word))
     }
 }
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     fn sleep_that_ends_on_cancel(parker: &Parker) -> Option<SleepId> {
-        parker.fenced_sleep_in_progress().filter(|sleep| sleep.ends_on_cancel())
+        parker.sleep_in_progress_after_fence().filter(|sleep| sleep.ends_on_cancel())
     }
 
     /// Returns the sleep in progress if it ends after `deadline`.
@@ -233,16 +233,19 @@ mod tests {
     #[test]
     fn every_requester_wakes_until_one_wake_up_has_ended() {
         let parker = Parker::default();
-        assert_eq!(parker.fenced_sleep_in_progress(), None);
+        assert_eq!(parker.sleep_in_progress_after_fence(), None);
         let announcement = parker.announce(0, false);
-        let woken = parker.fenced_sleep_in_progress().expect("it sleeps");
+        let woken = parker.sleep_in_progress_after_fence().expect("it sleeps");
         assert_eq!(
-            parker.fenced_sleep_in_progress(),
+            parker.sleep_in_progress_after_fence(),
             Some(woken),
             "the first wake-up may be unfinished"
         );
         parker.clear_announcement(woken);
-        assert_eq!((parker.fenced_sleep_in_progress(), parker.sleep_in_progress()), (None, None));
+        assert_eq!(
+            (parker.sleep_in_progress_after_fence(), parker.sleep_in_progress()),
+            (None, None)
+        );
         parker.clear_announcement(announcement);
         assert_eq!(parker.sleep_in_progress(), None);
     }
@@ -253,7 +256,7 @@ mod tests {
         assert_eq!(sleep_that_ends_on_cancel(&parker), None);
         for ends_on_cancel in [true, false, true] {
             let announcement = parker.announce(0, ends_on_cancel);
-            assert!(parker.fenced_sleep_in_progress().is_some());
+            assert!(parker.sleep_in_progress_after_fence().is_some());
             assert_eq!(sleep_that_ends_on_cancel(&parker).is_some(), ends_on_cancel);
             parker.clear_announcement(announcement);
             assert_eq!(
@@ -283,7 +286,7 @@ mod tests {
         assert!(sleep.is_undriven() && parker.is_undriven());
         assert_eq!(sleep_that_ends_on_cancel(&parker), None);
         parker.set_driven();
-        assert_eq!((parker.fenced_sleep_in_progress(), parker.is_undriven()), (None, false));
+        assert_eq!((parker.sleep_in_progress_after_fence(), parker.is_undriven()), (None, false));
         parker.set_undriven();
         let announcement = parker.announce(100, false);
         assert!(!parker.is_undriven() && sleep_past(&parker, 100).is_none());
@@ -313,6 +316,9 @@ mod tests {
         parker.clear_announcement(first);
         assert_eq!(parker.sleep_in_progress(), Some(second));
         parker.clear_announcement(second);
-        assert_eq!((parker.sleep_in_progress(), parker.fenced_sleep_in_progress()), (None, None));
+        assert_eq!(
+            (parker.sleep_in_progress(), parker.sleep_in_progress_after_fence()),
+            (None, None)
+        );
     }
 }

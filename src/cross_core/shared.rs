@@ -207,7 +207,7 @@ impl Shared {
     #[cold]
     pub(crate) fn wake_to_make_room(&self) {
         if self.mailbox.depth() > 0
-            && let Some(sleep) = self.parker.fenced_sleep_in_progress()
+            && let Some(sleep) = self.parker.sleep_in_progress_after_fence()
         {
             self.wake(sleep);
         }
@@ -298,7 +298,7 @@ impl Shared {
                 self.tick.backdate_if_elapsed(from.saturating_add(delay), delay == 0)
             }
             (RequestedTime::AtNanos(nanos), _) => nanos,
-            _ => self.general_deadline_nanos(when, self.read_clock()),
+            _ => self.deadline_nanos_from_reading(when, self.read_clock()),
         }
     }
 
@@ -321,7 +321,7 @@ impl Shared {
             return (nanos, nanos);
         }
         let now = self.read_clock();
-        let nanos = self.general_deadline_nanos(when, now);
+        let nanos = self.deadline_nanos_from_reading(when, now);
         (nanos, self.tick.period_start_after_reset(nanos, now.min, now.max))
     }
 
@@ -329,9 +329,9 @@ impl Shared {
     /// the slack, chooses the tick that is divisible by the largest power of two, so that timers
     /// share ticks.
     #[inline(never)]
-    pub(crate) fn general_deadline_nanos(&self, when: When, now: Reading) -> u64 {
+    pub(crate) fn deadline_nanos_from_reading(&self, when: When, now: Reading) -> u64 {
         let spread_offset = Duration::from_nanos(self.spread.next_delay_nanos(when.spread_range));
-        let deadline_plus = |offset: Duration| match when.deadline {
+        let deadline_with_offset = |offset: Duration| match when.deadline {
             RequestedTime::After(delay) => {
                 now.max.saturating_add(saturating_nanos(delay.saturating_add(offset)))
             }
@@ -342,9 +342,10 @@ impl Shared {
             }
             RequestedTime::AtNanos(nanos) => nanos.saturating_add(saturating_nanos(offset)),
         };
-        let spread_due = deadline_plus(spread_offset);
+        let spread_due = deadline_with_offset(spread_offset);
         let first_tick = self.tick.deadline_tick(spread_due).max(self.tick.tick_at(now.max) + 1);
-        let last_tick = self.tick.tick_at(deadline_plus(spread_offset.saturating_add(when.slack)));
+        let last_tick =
+            self.tick.tick_at(deadline_with_offset(spread_offset.saturating_add(when.slack)));
         if first_tick <= last_tick && !when.slack.is_zero() {
             return self.tick.tick_start_nanos(coarsest_tick(first_tick, last_tick));
         }
@@ -392,7 +393,7 @@ impl Shared {
     #[inline(never)]
     fn sleep_to_interrupt_after_cancel(&self, ends_any_sleep: bool) -> Option<SleepId> {
         self.parker
-            .fenced_sleep_in_progress()
+            .sleep_in_progress_after_fence()
             .filter(|sleep| ends_any_sleep || sleep.ends_on_cancel())
     }
 }

@@ -453,13 +453,14 @@ impl ClaimableWheels {
     }
 
     pub(super) fn stop_driver(&self) {
-        // Relaxed: the fence in `fenced_sleep_in_progress` comes between this store and the load of
-        // the announcement. So either `fenced_sleep_in_progress` sees the announced sleep, or the
-        // driver reads this `true` before it sleeps. If the driver could not announce its sleep on
-        // this wheel, it reads the flag after a sleep of at most `UNANNOUNCED_SLEEP_MAX`.
+        // Relaxed: the fence in `sleep_in_progress_after_fence` comes between this store and the
+        // load of the announcement. So either `sleep_in_progress_after_fence` sees the announced
+        // sleep, or the driver reads this `true` before it sleeps. If the driver could not announce
+        // its sleep on this wheel, it reads the flag after a sleep of at most
+        // `UNANNOUNCED_SLEEP_MAX`.
         self.is_stopping.store(true, Ordering::Relaxed);
         let first = &self.wheels[0].shared;
-        if let Some(asleep) = first.parker.fenced_sleep_in_progress() {
+        if let Some(asleep) = first.parker.sleep_in_progress_after_fence() {
             first.wake(asleep);
         }
     }
@@ -585,7 +586,7 @@ impl TimersDriver {
         while !self.is_stopping() {
             self.turn();
             ThreadWheel::report_own_timer_of_timers_driver();
-            self.sleep_with(PreparedSleep::park_within);
+            self.sleep_with(PreparedSleep::park_unless_zero);
         }
     }
 }

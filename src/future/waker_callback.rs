@@ -41,7 +41,7 @@ impl RunOnce for WakerCallback {
 }
 
 /// The vtable of every `WakerCallback`. A static, because its address identifies the type.
-static WAKER_CALLBACK_VTABLE: VTable = VTable::once::<WakerCallback>();
+static WAKER_CALLBACK_VTABLE: VTable = VTable::one_shot::<WakerCallback>();
 
 // SAFETY: the inline vtable is for `WakerCallback`. The boxed vtable is not used, because a
 // `WakerCallback` fits inline (asserted in `CallbackPtr::take`).

@@ -60,19 +60,24 @@ fn cell_index_of(nanos: u64) -> usize {
         return 0;
     }
     let octave = nanos.ilog2();
-    let part = (nanos >> (octave - CELLS_PER_OCTAVE_LOG2)) & ((1 << CELLS_PER_OCTAVE_LOG2) - 1);
-    let cell = 1 + (u64::from(octave - HISTOGRAM_MIN_NANOS_LOG2) << CELLS_PER_OCTAVE_LOG2) + part;
+    let cell_in_octave =
+        (nanos >> (octave - CELLS_PER_OCTAVE_LOG2)) & ((1 << CELLS_PER_OCTAVE_LOG2) - 1);
+    let cell = 1
+        + (u64::from(octave - HISTOGRAM_MIN_NANOS_LOG2) << CELLS_PER_OCTAVE_LOG2)
+        + cell_in_octave;
     usize::try_from(cell).map_or(HISTOGRAM_CELLS - 1, |cell| cell.min(HISTOGRAM_CELLS - 1))
 }
 
 /// Returns the largest value of a cell. The last cell is unbounded, so its result means nothing.
 fn cell_max_nanos(cell: usize) -> u64 {
     let Some(cell) = cell.checked_sub(1) else { return (1 << HISTOGRAM_MIN_NANOS_LOG2) - 1 };
-    let (octave, part) = (
+    let (octave, cell_in_octave) = (
         HISTOGRAM_MIN_NANOS_LOG2 as usize + (cell >> CELLS_PER_OCTAVE_LOG2),
         cell & ((1 << CELLS_PER_OCTAVE_LOG2) - 1),
     );
-    ((((1 << CELLS_PER_OCTAVE_LOG2) + part as u64 + 1) << octave) >> CELLS_PER_OCTAVE_LOG2) - 1
+    ((((1 << CELLS_PER_OCTAVE_LOG2) + cell_in_octave as u64 + 1) << octave)
+        >> CELLS_PER_OCTAVE_LOG2)
+        - 1
 }
 
 /// A histogram of durations.
@@ -269,9 +274,9 @@ mod tests {
         let cells = AtomicHistogram::default();
         for (nanos, times) in counted {
             cells.add(nanos);
-            let further = u64::from(times) - 1;
-            cells.cell_counts[cell_index_of(nanos)].fetch_add(further, Ordering::Relaxed);
-            cells.sum_nanos.fetch_add(nanos.wrapping_mul(further), Ordering::Relaxed);
+            let extra_count = u64::from(times) - 1;
+            cells.cell_counts[cell_index_of(nanos)].fetch_add(extra_count, Ordering::Relaxed);
+            cells.sum_nanos.fetch_add(nanos.wrapping_mul(extra_count), Ordering::Relaxed);
         }
         cells.read()
     }

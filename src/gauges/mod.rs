@@ -30,9 +30,9 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LateCause {
     /// The loop called `turn` late: the timer fired in the first turn after its deadline.
-    Loop = 0,
+    LateTurn = 0,
     /// The previous turn reached the timer's deadline, but did not finish.
-    LeftOver = 1,
+    UnfinishedTurn = 1,
 }
 
 #[derive(Default)]
@@ -297,10 +297,10 @@ impl Gauges {
         // a later turn. Pairs with the Release in `record_turn_begin`.
         let turns_begun = self.turns_begun.load(Ordering::Acquire);
         // Relaxed: the three words loaded below are independent of each other.
-        let ended = self.turns_ended.load(Ordering::Relaxed);
+        let turns_ended = self.turns_ended.load(Ordering::Relaxed);
         TurnState {
             turns_begun,
-            is_in_turn: turns_begun > ended,
+            is_in_turn: turns_begun > turns_ended,
             latest_turn_began_at: self.turn_began_at.load(Ordering::Relaxed),
             next_due: self.next_due.load(Ordering::Relaxed),
         }

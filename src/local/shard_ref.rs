@@ -287,7 +287,10 @@ impl ShardRef {
                 // see the stop flag before its next sleep, or be woken from its present sleep.
                 drop(refused);
                 self.shared.mailbox.request_turn();
-                self.shared.parker.fenced_sleep_in_progress().filter(|asleep| !asleep.is_undriven())
+                self.shared
+                    .parker
+                    .sleep_in_progress_after_fence()
+                    .filter(|asleep| !asleep.is_undriven())
             }
         };
         if let Some(asleep) = wake {

@@ -248,7 +248,7 @@ impl ThreadWheel {
         let local = cell.get_or_init(|| local);
         ThisThreadWheel::set(Some(ThisThreadWheel {
             shard: local.shared.number,
-            ops: &OWNER_HANDLE_VTABLE,
+            vtable: &OWNER_HANDLE_VTABLE,
         }));
         // Fails only if the exiting thread has destroyed `THREAD_WHEEL_PTR`.
         let _ = THREAD_WHEEL_PTR.try_with(|pointer| pointer.set(Some(NonNull::from(local))));

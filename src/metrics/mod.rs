@@ -202,8 +202,8 @@ impl ShardMetrics {
             number: shared.number,
             name: shared.name.to_string(),
             counts,
-            loop_lateness: gauges.lateness_by_cause[LateCause::Loop as usize].read(),
-            leftover_lateness: gauges.lateness_by_cause[LateCause::LeftOver as usize].read(),
+            loop_lateness: gauges.lateness_by_cause[LateCause::LateTurn as usize].read(),
+            leftover_lateness: gauges.lateness_by_cause[LateCause::UnfinishedTurn as usize].read(),
             longest_turn: Duration::from_nanos(gauges.longest_turn_nanos()),
             overdue: Duration::from_nanos(
                 pending_turn_due.map_or(0, |due| now.saturating_sub(due)),

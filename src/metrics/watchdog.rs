@@ -203,7 +203,7 @@ fn check_shard(
     let has_turned = turns.turns_begun > 0;
     let observed_turn = (shared.serial, turns.turns_begun, turns.is_in_turn);
     let previous = previous.filter(|previous| previous.observed_turn == observed_turn);
-    let has_begun = has_turned || shared.parker.has_announcing_loop();
+    let has_begun = has_turned || shared.parker.loop_announces_sleeps();
     let requests_wait = has_begun && !turns.is_in_turn && shared.is_awake_with_requests();
     let requests_wait_since = requests_wait
         .then(|| previous.and_then(|previous| previous.requests_wait_since).unwrap_or(now));

@@ -496,7 +496,7 @@ impl<K: Send + 'static> Batch<K> {
             // one message.
             let others = self.len().saturating_sub(1);
             let _ = ThreadWheel::with_current_engine(|engine| {
-                engine.backlog.charge(others);
+                engine.backlog.charge_budget(others);
             });
             receiver.receive(self);
         }

@@ -1110,7 +1110,7 @@ impl<K: WatchKey, Op: DelayedOperation> BatchReceiver<K> for Inner<K, Op> {
         });
         let further_watches = self.further_watch_count.get().wrapping_sub(count_before);
         let _ = ThreadWheel::with_current_engine(|engine| {
-            engine.backlog.charge(further_watches);
+            engine.backlog.charge_budget(further_watches);
         });
     }
 

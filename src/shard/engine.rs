@@ -244,7 +244,7 @@ impl<T> Engine<T> {
     #[inline(never)]
     fn deadline_nanos_slow(&mut self, when: When) -> u64 {
         let now = self.read_clock();
-        self.shared.general_deadline_nanos(when, now)
+        self.shared.deadline_nanos_from_reading(when, now)
     }
 
     #[inline]
@@ -843,11 +843,11 @@ impl<T> Engine<T> {
             self.short_sleeps_until
                 .set(self.clock.turn_start.saturating_add(drop_cancelled_within));
         }
-        let short = now.saturating_add(drop_cancelled_within);
+        let short_sleep_end = now.saturating_add(drop_cancelled_within);
         if now < self.short_sleeps_until.get() {
-            return (Some(next.map_or(short, |next| next.min(short))), false);
+            return (Some(next.map_or(short_sleep_end, |next| next.min(short_sleep_end))), false);
         }
-        (next, next.is_none_or(|next| next > short))
+        (next, next.is_none_or(|next| next > short_sleep_end))
     }
 
     /// Returns the two values of [`sleep_end`](Self::sleep_end), and true if the sleep lasts at
@@ -875,8 +875,8 @@ impl<T> Engine<T> {
         if !self.nodes.has_pages_to_free() || self.shared.clock.is_virtual() {
             return until;
         }
-        let retry = self.shortest_long_sleep_end();
-        Some(until.map_or(retry, |until| until.min(retry)))
+        let shortened_end = self.shortest_long_sleep_end();
+        Some(until.map_or(shortened_end, |until| until.min(shortened_end)))
     }
 
     /// Returns the end of a sleep of `LONG_SLEEP_NANOS` that begins now.
@@ -903,14 +903,14 @@ impl<T> Engine<T> {
     /// Calls `visit` with the index and the node of each message that the owner has not consumed.
     fn for_each_message(&self, mut visit: impl FnMut(u32, &NodeView<'_>)) {
         let pinned = pin();
-        for mut waiting in
+        for mut unvisited in
             self.backlog.message_lists().into_iter().chain(self.shared.mailbox.peek_messages())
         {
-            while waiting.first != 0
-                && let Some(node) = self.shared.slab.node(waiting.first, &pinned)
+            while unvisited.first != 0
+                && let Some(node) = self.shared.slab.node(unvisited.first, &pinned)
             {
-                visit(waiting.first, &node);
-                waiting = waiting.without_first(node.mailbox_link.get());
+                visit(unvisited.first, &node);
+                unvisited = unvisited.without_first(node.mailbox_link.get());
             }
         }
     }
@@ -1116,13 +1116,13 @@ impl<T> Engine<T> {
     /// Consumes messages of the pass's current phase
     /// ([`MessagePhase`](crate::cross_core::mailbox::MessagePhase)), within the budget. Returns the
     /// first [`UserCodeStep`] that a message requires. If no message requires a step, ends the
-    /// urgent phase and returns `None`. Increments `collected` for each remotely cancelled timer.
-    /// If `wants_payload` returns false for a cancelled timer, frees the node without dropping the
-    /// payload.
+    /// urgent phase and returns `None`. Increments `cancelled_count` for each remotely cancelled
+    /// timer. If `wants_payload` returns false for a cancelled timer, frees the node without
+    /// dropping the payload.
     #[inline]
     pub(crate) fn consume_messages(
         &mut self,
-        collected: &mut usize,
+        cancelled_count: &mut usize,
         wants_payload: impl Fn(OwnerNodeRef<'_, T>) -> bool,
     ) -> Option<UserCodeStep<T>> {
         loop {
@@ -1145,7 +1145,7 @@ impl<T> Engine<T> {
             let consumed = node.state().consume_message();
             match consumed {
                 ConsumedMessage::Cancelled { has_payload } => {
-                    *collected += 1;
+                    *cancelled_count += 1;
                     let generation = node.state().generation();
                     self.stats.counts.remote_cancels += 1;
                     // A timer is not linked if the owner has not admitted it, has admitted it
@@ -1321,7 +1321,7 @@ impl<T> Drop for Engine<T> {
             let due = due.min().unwrap_or(u64::MAX);
             // A wheel that never had a driver never fires its timers, so the report does not wait
             // until a timer is overdue.
-            let (overdue_at_least, reason) = match (self.stats.counts.turns, pending.len()) {
+            let (min_overdue_nanos, reason) = match (self.stats.counts.turns, pending.len()) {
                 (0, 1..) => {
                     (SHORT_OVERDUE_GRACE_NANOS, UndrivenReason::DroppedWithoutTurn(pending.len()))
                 }
@@ -1332,7 +1332,7 @@ impl<T> Drop for Engine<T> {
             // process.
             catch_panic_silently(|| {
                 let overdue = self.shared.clock.nanos().saturating_sub(due);
-                self.shared.report_undriven_wheel(overdue.max(overdue_at_least), reason);
+                self.shared.report_undriven_wheel(overdue.max(min_overdue_nanos), reason);
             });
         }
         for timer in pending {

@@ -395,8 +395,12 @@ impl<T> Shard<T> {
     /// ```
     #[inline]
     pub fn get(&self, handle: TimerHandle) -> Option<&T> {
-        let is_own = handle.shard() == self.engine.handle_template.shard();
-        if is_own { self.engine.nodes.payload(handle.index(), handle.generation) } else { None }
+        let is_of_this_shard = handle.shard() == self.engine.handle_template.shard();
+        if is_of_this_shard {
+            self.engine.nodes.payload(handle.index(), handle.generation)
+        } else {
+            None
+        }
     }
 
     /// Returns a mutable reference to the payload of a pending timer of this shard.
@@ -417,8 +421,12 @@ impl<T> Shard<T> {
     /// ```
     #[inline]
     pub fn get_mut(&mut self, handle: TimerHandle) -> Option<&mut T> {
-        let is_own = handle.shard() == self.engine.handle_template.shard();
-        if is_own { self.engine.nodes.payload_mut(handle.index(), handle.generation) } else { None }
+        let is_of_this_shard = handle.shard() == self.engine.handle_template.shard();
+        if is_of_this_shard {
+            self.engine.nodes.payload_mut(handle.index(), handle.generation)
+        } else {
+            None
+        }
     }
 
     /// Returns true if the timer is pending in this shard. Cost: constant, no clock, no lock.
@@ -870,8 +878,8 @@ impl<T> Shard<T> {
     /// particular order. If `keep` returns false, cancels the timer and drops its payload.
     ///
     /// If a payload's destructor panics, the panic is reported to
-    /// [`Config::panic_hook`](crate::Config::panic_hook). If `keep` panics, the timers not visited yet
-    /// stay pending.
+    /// [`Config::panic_hook`](crate::Config::panic_hook). If `keep` panics, the timers not visited
+    /// yet stay pending.
     ///
     /// Cost: the same as [`iter`](Self::iter), plus a [`cancel`](Self::cancel) for each cancelled
     /// timer.

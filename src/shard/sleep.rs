@@ -116,7 +116,7 @@ impl PreparedSleep<'_> {
                 drop(self);
                 shared.parker.set_owner_has_parked();
             }
-            _ => Self::park_within(timeout),
+            _ => Self::park_unless_zero(timeout),
         }
     }
 
@@ -127,7 +127,7 @@ impl PreparedSleep<'_> {
     }
 
     /// Parks this thread, unless the timeout is zero.
-    pub(crate) fn park_within(timeout: Option<Duration>) {
+    pub(crate) fn park_unless_zero(timeout: Option<Duration>) {
         match timeout {
             None => park(),
             // Does not park, because even a park of zero length would enter the kernel.

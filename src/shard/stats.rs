@@ -75,8 +75,8 @@ impl Stats {
     ) {
         let cause =
             match (deadline_nanos > clock.turn_start_before_last_pass, self.last_pass_left_work) {
-                (true, _) => LateCause::Loop,
-                (false, true) => LateCause::LeftOver,
+                (true, _) => LateCause::LateTurn,
+                (false, true) => LateCause::UnfinishedTurn,
                 // The timer was added or reset after its deadline, so the loop did not cause its
                 // lateness.
                 (false, false) => return,

@@ -265,9 +265,14 @@ fn nodes_of_remote_timers_are_reused() {
         assert!((20..=30).contains(&pages), "{pages} pages after {turns} turns");
         // In tests, a page has a node with an even index and a node with an odd index. First
         // cancels the timers with even indices, so that each page keeps one used node.
-        let (ones, others): (Vec<_>, Vec<_>) =
+        let (with_even_index, with_odd_index): (Vec<_>, Vec<_>) =
             timers.into_iter().partition(|timer| timer.index() % 2 == 0);
-        assert!(ones.into_iter().chain(others).all(|timer| shard.cancel(timer).is_some()));
+        assert!(
+            with_even_index
+                .into_iter()
+                .chain(with_odd_index)
+                .all(|timer| shard.cancel(timer).is_some())
+        );
         (0..turns).for_each(|_| assert_eq!(turn_and_count_fired(&mut shard), 0));
     }
 }
@@ -275,12 +280,12 @@ fn nodes_of_remote_timers_are_reused() {
 #[test]
 fn a_remote_add_to_a_full_shard_is_refused() {
     let (mut shard, _clock) = shard();
-    let own: Vec<_> = (0..INDEX_MAX).map(|_| shard.add(TICK * 100, callback())).collect();
+    let owner_timers: Vec<_> = (0..INDEX_MAX).map(|_| shard.add(TICK * 100, callback())).collect();
     assert!(shard.try_add(TICK, callback()).is_err());
     let shared = Arc::clone(&shard.engine.shared);
     let add = || add_through_mailbox(&shared, 0, || ());
     assert!(matches!(add(), Err(AddErrorReason::Full)));
-    assert!(own.into_iter().all(|handle| shard.cancel(handle).is_some()));
+    assert!(owner_timers.into_iter().all(|handle| shard.cancel(handle).is_some()));
     assert!(attempts().any(|_| {
         assert_eq!(turn_and_count_fired(&mut shard), 0);
         add().is_ok()
@@ -418,10 +423,10 @@ fn an_add_without_a_free_index_is_refused() {
 #[test]
 fn a_cancel_frees_the_index_of_each_kind_of_timer() {
     for _ in 0..3 * INDEX_MAX {
-        let (periodic, once) =
+        let (periodic, one_shot) =
             (local_timer().add_periodic(TICK, || ()), local_timer().add(TICK, || ()));
         let answers =
-            [periodic.cancel(), once.cancel(), local_timer().add_local(TICK, || ()).cancel()];
+            [periodic.cancel(), one_shot.cancel(), local_timer().add_local(TICK, || ()).cancel()];
         assert_eq!(answers, [Cancel::Cancelled; 3]);
     }
     assert_eq!(local_timer().len(), 0);
@@ -480,28 +485,28 @@ fn a_periodic_timer_counts_from_the_last_of_many_resets() {
                 while begun.load(Ordering::Acquire) != round {
                     std::hint::spin_loop();
                 }
-                for left in (0..random.u64(3..7)).rev() {
+                for resets_left in (0..random.u64(3..7)).rev() {
                     // A reset fails while the timer runs.
-                    while !timer.reset(origin + Duration::from_millis(50_000 + left)) {}
+                    while !timer.reset(origin + Duration::from_millis(50_000 + resets_left)) {}
                     (0..random.u32(..6)).for_each(|_| std::hint::spin_loop());
                 }
                 ended.store(round, Ordering::Release);
             }
         });
-        let mut wrong = 0;
+        let mut wrong_deadlines = 0;
         for round in 1..=ROUNDS {
             begun.store(round, Ordering::Release);
-            let mut is_over = false;
-            while !is_over {
-                is_over = ended.load(Ordering::Acquire) == round;
+            let mut round_has_ended = false;
+            while !round_has_ended {
+                round_has_ended = ended.load(Ordering::Acquire) == round;
                 for _ in 0..2 {
                     shard.turn();
                     while shard.next_expiry().is_some() {}
                 }
             }
             let deadline = shard.deadline(timer).expect("it is pending");
-            wrong += u32::from(deadline != origin + Duration::from_secs(50) + PERIOD);
+            wrong_deadlines += u32::from(deadline != origin + Duration::from_secs(50) + PERIOD);
         }
-        assert_eq!(wrong, 0, "of {ROUNDS} rounds");
+        assert_eq!(wrong_deadlines, 0, "of {ROUNDS} rounds");
     });
 }

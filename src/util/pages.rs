@@ -75,12 +75,12 @@ impl<P: Copy> PageTable<P> {
     }
 
     #[inline]
-    pub(crate) fn has(&self, number: usize) -> bool {
+    pub(crate) fn contains(&self, number: usize) -> bool {
         // SAFETY: the index is at most `index_mask`, one less than the length of `numbers`.
         unsafe { *self.numbers.get_unchecked(number & self.index_mask) as usize == number }
     }
 
-    pub(crate) fn set(&mut self, number: usize, page: P) {
+    pub(crate) fn insert(&mut self, number: usize, page: P) {
         if number > self.index_mask {
             let first = self.get(0);
             let len = (number + 1).next_power_of_two();
@@ -110,7 +110,7 @@ impl<P: Copy> PageTable<P> {
         find: impl Fn(u32) -> Option<R>,
     ) -> Option<R> {
         for number in page_number_of(index)..self.numbers_end() {
-            if self.has(number) {
+            if self.contains(number) {
                 let end =
                     || index_of(number, 0) + as_u32(allocator.possibly_used_places(number).end);
                 // Tries the first index without looking up the end of the used places.
@@ -125,7 +125,7 @@ impl<P: Copy> PageTable<P> {
     }
 
     pub(crate) fn page_numbers(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..self.pages.len()).filter(|&number| self.has(number))
+        (0..self.pages.len()).filter(|&number| self.contains(number))
     }
 }
 
@@ -166,7 +166,7 @@ const _: () = assert!(PAGE_LEN < 1 << 16, "a place plus one fits in 16 bits");
 impl PlaceAllocator {
     /// Creates the allocator of an owner whose only page is page 0.
     pub(crate) fn new() -> Self {
-        let mut free = Self {
+        let mut allocator = Self {
             free_lists_by_page: Vec::new(),
             last_freed: 0,
             current_page: 0,
@@ -174,8 +174,8 @@ impl PlaceAllocator {
             empty_page_count: 0,
             spare_pages_to_keep: SPARE_PAGES,
         };
-        free.add_page(0);
-        free
+        allocator.add_page(0);
+        allocator
     }
 
     /// Returns the number of places, used or free.
@@ -328,9 +328,9 @@ impl PlaceAllocator {
     /// the place's link.
     #[cfg(any(test, debug_assertions))]
     pub(crate) fn check(&self, link_of: impl Fn(usize, usize) -> u32) {
-        let mut listed = self.pages_with_room.clone();
-        listed.sort_unstable();
-        assert!(listed.windows(2).all(|two| two[0] < two[1]), "a page is listed twice");
+        let mut sorted_pages = self.pages_with_room.clone();
+        sorted_pages.sort_unstable();
+        assert!(sorted_pages.windows(2).all(|pair| pair[0] < pair[1]), "a page is listed twice");
         let mut empty = 0;
         for (number, page) in self.free_lists_by_page.iter().enumerate() {
             let (mut free, mut link) = (0, u32::from(page.first_free_plus_one));
@@ -350,7 +350,10 @@ impl PlaceAllocator {
             } else {
                 assert_eq!(free, 0, "free places of page {number}, which is not this owner's");
             }
-            assert_eq!(page.is_in_pages_with_room, listed.binary_search(&as_u32(number)).is_ok());
+            assert_eq!(
+                page.is_in_pages_with_room,
+                sorted_pages.binary_search(&as_u32(number)).is_ok()
+            );
             assert!(page.is_in_pages_with_room || is_full, "unlisted room in page {number}");
         }
         assert_eq!(empty, self.empty_page_count, "empty pages");
@@ -408,12 +411,12 @@ pub(crate) unsafe fn free_page<P>(page: NonNull<P>) {
 /// Drops a vector. On Linux and Android, the vector's memory returns to the operating system at
 /// once.
 #[cfg(feature = "std")]
-pub(crate) fn free_vec_to_system<T>(mut records: Vec<T>) {
-    records.clear();
+pub(crate) fn free_vec_to_system<T>(mut vec: Vec<T>) {
+    vec.clear();
     #[cfg(all(any(target_os = "linux", target_os = "android"), not(miri)))]
     // SAFETY: the vector owns this memory, which contains no value.
     unsafe {
-        let memory = records.spare_capacity_mut();
+        let memory = vec.spare_capacity_mut();
         let size = size_of_val(memory);
         release_physical_pages(NonNull::from(memory).cast::<u8>(), size);
     }
@@ -430,14 +433,15 @@ unsafe fn release_physical_pages(memory: NonNull<u8>, size: usize) {
     // SAFETY: `sysconf` only reads a constant of the system.
     let page_size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     let Ok(page_size @ 1..) = usize::try_from(page_size) else { return };
-    let skipped = memory.addr().get().next_multiple_of(page_size) - memory.addr().get();
-    let returned = size.saturating_sub(skipped) / page_size * page_size;
-    if returned > 0 {
-        // SAFETY: the memory has more than `skipped` bytes, since `returned` is not zero.
-        let start = unsafe { memory.add(skipped) };
+    let skipped_bytes = memory.addr().get().next_multiple_of(page_size) - memory.addr().get();
+    let returned_bytes = size.saturating_sub(skipped_bytes) / page_size * page_size;
+    if returned_bytes > 0 {
+        // SAFETY: the memory has more than `skipped_bytes` bytes, since `returned_bytes` is not
+        // zero.
+        let start = unsafe { memory.add(skipped_bytes) };
         // SAFETY: the range is within the memory, whose contents the program no longer needs
         // (caller). A failure has no effect.
-        unsafe { libc::madvise(start.as_ptr().cast(), returned, libc::MADV_DONTNEED) };
+        unsafe { libc::madvise(start.as_ptr().cast(), returned_bytes, libc::MADV_DONTNEED) };
     }
 }
 
@@ -456,16 +460,21 @@ mod tests {
     #[test]
     fn a_lookup_without_a_page_returns_another_page() {
         let mut table = PageTable::new('a');
-        table.set(5, 'b');
+        table.insert(5, 'b');
         assert_eq!([0, 1, 5, 7, 800].map(|number| table.get(number)), ['a', 'a', 'b', 'a', 'a']);
         assert_eq!(table.page_numbers().collect::<Vec<_>>(), [0, 5]);
         table.remove(5);
-        assert!(table.has(0) && !table.has(5) && !table.has(800) && !table.has(usize::MAX));
+        assert!(
+            table.contains(0)
+                && !table.contains(5)
+                && !table.contains(800)
+                && !table.contains(usize::MAX)
+        );
     }
 
     #[test]
     fn a_place_in_use_is_not_taken_again() {
-        let mut free = PlaceAllocator::new();
+        let mut allocator = PlaceAllocator::new();
         let mut links: Vec<[u32; PAGE_LEN]> = vec![[0; PAGE_LEN]; 16];
         let (mut used, mut pages): (Vec<u32>, _) = (Vec::new(), BTreeSet::from([0]));
         let mut random = fastrand::Rng::with_seed(3);
@@ -474,20 +483,20 @@ mod tests {
             if random.usize(..4) < 1 + round / 50 % 3 && !used.is_empty() {
                 let index = used.swap_remove(random.usize(..used.len()));
                 let (link, has_surplus_pages) =
-                    free.put_in_free_list(page_number_of(index), place_of(index));
+                    allocator.put_in_free_list(page_number_of(index), place_of(index));
                 links[page_number_of(index)][place_of(index)] = link;
                 if has_surplus_pages {
-                    let number = free.remove_surplus_page().expect("a surplus");
+                    let number = allocator.remove_surplus_page().expect("a surplus");
                     assert!(used.iter().all(|&index| page_number_of(index) != number));
                     assert!(pages.remove(&number));
                 }
-                assert!(!free.has_surplus_pages());
+                assert!(!allocator.has_surplus_pages());
             } else if let Some(taken) =
-                free.take_from_current_page(|number, place| links[number][place])
+                allocator.take_from_current_page(|number, place| links[number][place])
             {
                 assert!(taken != 0 && !used.contains(&taken));
                 used.push(taken);
-            } else if let Some(fresh) = free.switch_to_page_with_room() {
+            } else if let Some(fresh) = allocator.switch_to_page_with_room() {
                 fresh.for_each(|(index, link)| {
                     links[page_number_of(index)][place_of(index)] = link;
                 });
@@ -495,10 +504,10 @@ mod tests {
                 // Skips every fifth page number, as if another owner had those pages.
                 let number = (0..16).find(|number| !pages.contains(number) && number % 5 != 4);
                 let number = number.expect("few pages");
-                free.add_page(number);
+                allocator.add_page(number);
                 pages.insert(number);
             }
-            free.check(|number, place| links[number][place]);
+            allocator.check(|number, place| links[number][place]);
         }
         assert!(pages.contains(&0), "page 0 is never removed");
     }

@@ -25,8 +25,8 @@ pub(crate) struct Snapshot<const N: usize> {
 
 impl<const N: usize> Default for Snapshot<N> {
     fn default() -> Self {
-        let copy = || [(); N].map(|()| AtomicU64::new(0));
-        Self { version: AtomicU64::new(0), copies: [copy(), copy()] }
+        let zeroed_copy = || [(); N].map(|()| AtomicU64::new(0));
+        Self { version: AtomicU64::new(0), copies: [zeroed_copy(), zeroed_copy()] }
     }
 }
 

@@ -43,10 +43,10 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             self.len(),
             "`len` differs from the number of entries with a slot"
         );
-        let in_upper = linked.iter().filter(|location| location.upper_slot().is_some());
+        let in_upper_levels = linked.iter().filter(|location| location.upper_slot().is_some());
         let upper_entries: u32 = self.upper_counts_by_slot.iter().sum();
         assert_eq!(
-            in_upper.count(),
+            in_upper_levels.count(),
             upper_entries as usize,
             "`upper_counts_by_slot` differs from the entries of the upper levels"
         );
@@ -61,18 +61,19 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         let entries = self.slots.entries(storage, slot);
         let is_marked = self.slots.first_occupied(slot..slot + 1).is_some();
         assert_eq!(is_marked, !entries.is_empty(), "the bit of slot {slot}");
-        let count_at = |location: Location| {
-            let is_there = |index: &&u32| storage.entry(**index).location().get() == location;
-            entries.iter().filter(is_there).count()
+        let count_with_location = |location: Location| {
+            let has_location = |index: &&u32| storage.entry(**index).location().get() == location;
+            entries.iter().filter(has_location).count()
         };
         if level == 0 {
             assert!(
-                count_at(Location::POSTPONABLE) <= self.slots.postponable_count(slot) as usize,
+                count_with_location(Location::POSTPONABLE)
+                    <= self.slots.postponable_count(slot) as usize,
                 "slot {slot} has more postponable entries than it has counted"
             );
         } else {
             assert_eq!(
-                count_at(Location::in_upper_slot(slot)),
+                count_with_location(Location::in_upper_slot(slot)),
                 self.upper_slot_entry_count(slot) as usize,
                 "`upper_counts_by_slot` differs from the entries of slot {slot}"
             );

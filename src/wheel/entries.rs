@@ -320,7 +320,7 @@ impl<T> Entries<T> {
         let found = EntryRef { node: &page.entries[place_of(key.index)], index: key.index };
         let is_live = found.generation() == key.generation
             && found.location().get().is_linked()
-            && pages.has(page_number_of(key.index));
+            && pages.contains(page_number_of(key.index));
         is_live.then_some(found)
     }
 
@@ -352,8 +352,8 @@ impl<T> Entries<T> {
     /// memory.
     pub(super) fn reserve(&mut self, capacity: usize) {
         let pages = capacity.min(RESERVE_MAX as usize) / PAGE_LEN + 1;
-        let spare = &mut self.place_allocator.spare_pages_to_keep;
-        *spare = as_u32(pages).max(*spare);
+        let spare_pages = &mut self.place_allocator.spare_pages_to_keep;
+        *spare_pages = as_u32(pages).max(*spare_pages);
         while self.page_numbers_end - self.freed_pages.len() < pages {
             let Some(index) = self.take_from_new_page() else { break };
             self.put_in_free_list(index);
@@ -414,7 +414,7 @@ impl<T> Entries<T> {
             // Reserves memory now, so that freeing a page never allocates.
             self.freed_pages.reserve(self.page_numbers_end);
         }
-        self.pages.set(number, Page::allocate_page(generation));
+        self.pages.insert(number, Page::allocate_page(generation));
         self.place_allocator.add_page(number);
         self.take_from_other_page()
     }

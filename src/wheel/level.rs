@@ -17,8 +17,8 @@ use crate::limits::FIRST_LEVEL_EXTRA_BITS;
 /// two.
 pub(crate) fn coarsest_tick(first: u64, last: u64) -> u64 {
     debug_assert!(1 <= first && first <= last);
-    let differing = ((first - 1) ^ last).ilog2();
-    last >> differing << differing
+    let highest_differing_bit = ((first - 1) ^ last).ilog2();
+    last >> highest_differing_bit << highest_differing_bit
 }
 
 /// Converts ticks to levels and slots, for wheels with this `LEVEL_BITS` and `LEVELS`.

@@ -239,7 +239,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     /// ```
     #[inline]
     pub fn insert(&mut self, deadline: u64, value: T) -> Key {
-        self.try_insert(deadline, value).unwrap_or_else(|_| panic_full())
+        self.try_insert(deadline, value).unwrap_or_else(|_| panic_wheel_full())
     }
 
     /// Adds an entry as [`insert`](Self::insert) does, or returns the value if the wheel is full.
@@ -768,7 +768,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
 }
 
 #[cold]
-fn panic_full() -> ! {
+fn panic_wheel_full() -> ! {
     panic!("the wheel is full: each of its 2^25 - 1 indices is in use or retired")
 }
 

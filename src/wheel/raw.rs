@@ -289,8 +289,9 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     ) {
         self.unlink_keeping_len(storage, entry);
         self.touched += 1;
-        let half = (deadline - self.pass_end).div_ceil(2);
-        let ticks_earlier = u64::from(entry.index()).wrapping_mul(0x9E37_79B9_7F4A_7C15) % half;
+        let half_distance = (deadline - self.pass_end).div_ceil(2);
+        let ticks_earlier =
+            u64::from(entry.index()).wrapping_mul(0x9E37_79B9_7F4A_7C15) % half_distance;
         for tick in [deadline, deadline - ticks_earlier] {
             if tick > self.last_first_level_tick {
                 return self.link_in_upper_level(storage, entry, deadline, tick);
@@ -658,13 +659,13 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// The pass must have finished the tick `current`.
     #[inline(never)]
     fn update_idle_until(&mut self) {
-        let first_start = self.next_slot_start().unwrap_or(u64::MAX);
+        let first_slot_start = self.next_slot_start().unwrap_or(u64::MAX);
         self.idle_until = if self.cascade_pending || self.has_late_entries() {
             0
         } else {
             let revolution_end =
                 self.current | (Geometry::<LEVEL_BITS, LEVELS>::slot_start(1, 1) - 1);
-            first_start.min(revolution_end)
+            first_slot_start.min(revolution_end)
         };
     }
 
@@ -699,11 +700,13 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         self.cascade_pending = false;
         // Entries of slots that start at `current` also cascade in this pass, so they use up a part
         // of the allowance.
-        let due_counts = Geometry::<LEVEL_BITS, LEVELS>::upper_slots_starting_at(self.current)
-            .map(|slot| u64::from(self.upper_slot_entry_count(slot)));
-        let mut allowance = u64::from(CASCADED_AHEAD_PER_TURN_MAX).saturating_sub(due_counts.sum());
+        let current_slot_counts =
+            Geometry::<LEVEL_BITS, LEVELS>::upper_slots_starting_at(self.current)
+                .map(|slot| u64::from(self.upper_slot_entry_count(slot)));
+        let mut allowance =
+            u64::from(CASCADED_AHEAD_PER_TURN_MAX).saturating_sub(current_slot_counts.sum());
         // Of the entries in the slots visited so far, the number that this pass does not cascade.
-        let mut left = 0;
+        let mut uncascaded = 0;
         for level in 1..LEVELS {
             let slot = self.upper_slot_after_current(level);
             if self.slots.is_empty(slot) {
@@ -717,15 +720,15 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             let previous_portion_tick = self.last_cascade_tick.max(current_start.saturating_sub(1));
             let entries = u64::from(self.upper_slot_entry_count(slot));
             let ticks_between = next_start - 1 - previous_portion_tick;
-            let share = entries
+            let portion = entries
                 .div_ceil(ticks_between)
                 .saturating_mul(self.current - previous_portion_tick);
-            let later_room =
+            let later_capacity =
                 (next_start - self.current).saturating_mul(CASCADED_AHEAD_PER_TURN_MAX.into());
-            let excess = (left + entries).saturating_sub(later_room);
-            let quota = share.max(1).min(allowance).max(excess);
+            let must_cascade = (uncascaded + entries).saturating_sub(later_capacity);
+            let quota = portion.max(1).min(allowance).max(must_cascade);
             allowance = allowance.saturating_sub(quota);
-            left += entries.saturating_sub(quota);
+            uncascaded += entries.saturating_sub(quota);
             self.cascade_pending |= !self.cascade_at_most(storage, slot, quota);
         }
         self.last_cascade_tick = self.current;
@@ -810,42 +813,48 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         }
         let from = slots.start + Geometry::<LEVEL_BITS, LEVELS>::position(level, previous + 1);
         // The range may wrap around the ring.
-        let ring = slots.end - slots.start;
-        let end = from + u32::try_from(count).map_or(ring, |count| count.min(ring));
+        let ring_len = slots.end - slots.start;
+        let end = from + u32::try_from(count).map_or(ring_len, |count| count.min(ring_len));
         let found = self.slots.first_occupied(from..end.min(slots.end)).or_else(|| {
-            if end > slots.end { self.slots.first_occupied(slots.start..end - ring) } else { None }
+            if end > slots.end {
+                self.slots.first_occupied(slots.start..end - ring_len)
+            } else {
+                None
+            }
         })?;
-        let ahead = u64::from(found.wrapping_sub(from));
-        let ahead = Geometry::<LEVEL_BITS, LEVELS>::position(level, ahead);
-        Some(previous + 1 + u64::from(ahead))
+        let slots_ahead = u64::from(found.wrapping_sub(from));
+        let slots_ahead = Geometry::<LEVEL_BITS, LEVELS>::position(level, slots_ahead);
+        Some(previous + 1 + u64::from(slots_ahead))
     }
 
     /// Returns the first tick at which the wheel needs a pass; `None` if there are no entries.
     pub(crate) fn next_pass_tick(&self) -> Option<u64> {
-        let late = self.has_late_entries().then_some(self.pass_end);
-        let work = if self.has_work_at_current() {
+        let late_tick = self.has_late_entries().then_some(self.pass_end);
+        let work_tick = if self.has_work_at_current() {
             Some(self.current)
         } else {
-            self.next_slot_start().map(|start| self.min_with_cascade_tick(start))
+            self.next_slot_start().map(|start| self.cascade_tick_or_slot_start(start))
         };
-        work.into_iter().chain(late).min()
+        work_tick.into_iter().chain(late_tick).min()
     }
 
     /// Returns the earlier of two ticks: the next tick at which a pass must cascade a portion in
-    /// advance, and `first_start`, the first start of an occupied slot. Ignores a slot's final
+    /// advance, and `first_slot_start`, the first start of an occupied slot. Ignores a slot's final
     /// portion, which cascades at the slot's start.
-    fn min_with_cascade_tick(&self, first_start: u64) -> u64 {
+    fn cascade_tick_or_slot_start(&self, first_slot_start: u64) -> u64 {
         if self.upper_entry_count <= CASCADED_AHEAD_PER_TURN_MAX {
-            return first_start;
+            return first_slot_start;
         }
-        // A slot that starts after `last` needs its first portion only after `first_start`, so it
-        // is irrelevant here.
+        // A slot that starts after `last` needs its first portion only after `first_slot_start`, so
+        // it is irrelevant here.
         let portions_max = u64::from(self.upper_entry_count / CASCADED_AHEAD_PER_TURN_MAX);
-        let last = first_start.saturating_add(portions_max);
-        let number_at = Geometry::<LEVEL_BITS, LEVELS>::slot_number;
+        let last = first_slot_start.saturating_add(portions_max);
+        let slot_number_at = Geometry::<LEVEL_BITS, LEVELS>::slot_number;
         let mut total_entries = 0;
         (1..LEVELS)
-            .take_while(|&level| number_at(level, first_start - 1) < number_at(level, last))
+            .take_while(|&level| {
+                slot_number_at(level, first_slot_start - 1) < slot_number_at(level, last)
+            })
             .filter_map(|level| {
                 let number = self.next_occupied_slot_number(level, last)?;
                 total_entries += self.upper_slot_entry_count(
@@ -855,11 +864,13 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
                     total_entries.div_ceil(CASCADED_AHEAD_PER_TURN_MAX).saturating_sub(1),
                 );
                 let start = Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, number);
-                let slot_before = start - Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, 1);
-                (portions > 0)
-                    .then(|| start.saturating_sub(portions).max(slot_before).max(self.current + 1))
+                let previous_slot_start =
+                    start - Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, 1);
+                (portions > 0).then(|| {
+                    start.saturating_sub(portions).max(previous_slot_start).max(self.current + 1)
+                })
             })
-            .fold(first_start, u64::min)
+            .fold(first_slot_start, u64::min)
     }
 
     #[inline]

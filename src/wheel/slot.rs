@@ -93,11 +93,11 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
     #[inline]
     pub(super) fn first_occupied(&self, slots: Range<u32>) -> Option<u32> {
         let first = slots.start as usize / 64;
-        let rest = self.occupied[first] >> (slots.start % 64);
-        let found = if rest == 0 {
+        let remaining_bits = self.occupied[first] >> (slots.start % 64);
+        let found = if remaining_bits == 0 {
             self.first_occupied_in_words(first + 1..slots.end.div_ceil(64) as usize)?
         } else {
-            slots.start + rest.trailing_zeros()
+            slots.start + remaining_bits.trailing_zeros()
         };
         (found < slots.end).then_some(found)
     }
@@ -106,16 +106,16 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
     fn first_occupied_in_words(&self, range: Range<usize>) -> Option<u32> {
         let (mut word_number, mut words) = (range.start, self.occupied.get(range)?);
         // Checks 16 words at a time, which takes hardly longer than checking one.
-        while let Some((chunk, rest)) = words.split_first_chunk::<16>()
+        while let Some((chunk, remaining_words)) = words.split_first_chunk::<16>()
             && chunk.iter().fold(0, |all, word| all | word) == 0
         {
-            (word_number, words) = (word_number + chunk.len(), rest);
+            (word_number, words) = (word_number + chunk.len(), remaining_words);
         }
-        while let Some((&bits, rest)) = words.split_first() {
+        while let Some((&bits, remaining_words)) = words.split_first() {
             if bits != 0 {
                 return Some(word_number as u32 * 64 + bits.trailing_zeros());
             }
-            (word_number, words) = (word_number + 1, rest);
+            (word_number, words) = (word_number + 1, remaining_words);
         }
         None
     }

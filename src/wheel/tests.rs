@@ -139,11 +139,11 @@ fn an_insert_into_a_full_wheel_panics() {
 #[test]
 fn keys_of_another_wheel_do_not_corrupt_a_wheel() {
     let (mut wheel, mut other) = (Tiny::starting_at(0), Tiny::starting_at(0));
-    let foreign = [other.insert(1, 'x'), other.insert(2, 'y')];
+    let foreign_keys = [other.insert(1, 'x'), other.insert(2, 'y')];
     let key = wheel.insert(5, 'a');
     assert!(!wheel.is_empty());
     assert_eq!((wheel.remove(key), wheel.is_empty()), (Some('a'), true));
-    for key in foreign {
+    for key in foreign_keys {
         assert!(!wheel.reset(key, 9));
         assert_eq!(wheel.remove(key), None);
     }
@@ -192,12 +192,12 @@ fn lookups_iter_retain_and_clear_agree_with_a_map() {
         assert!(!wheel.contains(key) && wheel.get(key).is_none());
         assert!(wheel.get_mut(key).is_none() && wheel.deadline(key).is_none());
     }
-    let is_same = |wheel: &Tiny<u64>, map: &HashMap<_, _>| {
+    let matches_map = |wheel: &Tiny<u64>, map: &HashMap<_, _>| {
         let listed = wheel.iter().map(|(key, deadline, number)| (key, (deadline, *number)));
         [wheel.len(), wheel.iter().count()] == [map.len(); 2]
             && listed.collect::<HashMap<_, _>>() == *map
     };
-    assert!(is_same(&wheel, &map));
+    assert!(matches_map(&wheel, &map));
     assert!(map.iter().all(|(key, (deadline, _))| wheel.deadline(*key) == Some(*deadline)));
 
     let keep = |deadline: u64, number: &mut u64| {
@@ -209,7 +209,7 @@ fn lookups_iter_retain_and_clear_agree_with_a_map() {
         keep(deadline, number)
     });
     map.retain(|_, (deadline, number)| keep(*deadline, number));
-    assert!(!map.is_empty() && is_same(&wheel, &map));
+    assert!(!map.is_empty() && matches_map(&wheel, &map));
     wheel.check();
 
     let drained = wheel.drain();
@@ -372,8 +372,8 @@ mod shard_functions {
     fn touched_and_linked_entries_are_counted() {
         let mut wheel = BareWheel::starting_at(10);
         let mut seen = 0;
-        let mut check_counts = |wheel: &BareWheel, touched: u64, linked: usize, what: &str| {
-            assert_eq!((wheel.raw.touched - seen, wheel.raw.len()), (touched, linked), "{what}");
+        let mut check_counts = |wheel: &BareWheel, touched: u64, linked: usize, step: &str| {
+            assert_eq!((wheel.raw.touched - seen, wheel.raw.len()), (touched, linked), "{step}");
             seen = wheel.raw.touched;
         };
         let near = wheel.link(11);

@@ -143,11 +143,11 @@ impl ClockEstimator {
             ..
         } = *window;
         // The products cannot overflow: in units of 2^-32 nanoseconds, they are less than 2^47.
-        let least = ((count - count_after) * min) >> 32;
-        let most = ((count - count_before) * max) >> 32;
+        let elapsed_min = ((count - count_after) * min) >> 32;
+        let elapsed_max = ((count - count_before) * max) >> 32;
         Some(Reading {
-            min: clock_nanos.saturating_add(least),
-            max: clock_nanos.saturating_add(most + 1 + EARLY_READ_MARGIN_NANOS),
+            min: clock_nanos.saturating_add(elapsed_min),
+            max: clock_nanos.saturating_add(elapsed_max + 1 + EARLY_READ_MARGIN_NANOS),
         })
     }
 
@@ -209,9 +209,9 @@ impl ClockEstimator {
 
     /// Records a fault. Returns false if the counter must not be used again.
     fn record_fault(&mut self, anchor: Anchor) -> bool {
-        let is_forgiven =
+        let previous_fault_is_forgotten =
             anchor.clock_nanos.saturating_sub(self.last_fault_nanos) > FAULT_FORGOTTEN_AFTER_NANOS;
-        self.recent_faults = if is_forgiven { 1 } else { self.recent_faults + 1 };
+        self.recent_faults = if previous_fault_is_forgotten { 1 } else { self.recent_faults + 1 };
         self.last_fault_nanos = anchor.clock_nanos;
         self.state = CalibrationState::Calibrating { since: anchor, previous_rate: None };
         self.recent_faults < FAULTS_MAX
@@ -227,9 +227,10 @@ impl RateBounds {
             .checked_sub(since.clock_nanos)
             .filter(|&nanos| nanos <= CALIBRATION_MAX_NANOS)?
             << 32;
-        let least = anchor.count_before.checked_sub(since.count_after)?;
-        let most = anchor.count_after.checked_sub(since.count_before)?;
-        let rate = Self { min: nanos.checked_div(most)?, max: nanos.checked_div(least)? + 1 };
+        let counts_min = anchor.count_before.checked_sub(since.count_after)?;
+        let counts_max = anchor.count_after.checked_sub(since.count_before)?;
+        let rate =
+            Self { min: nanos.checked_div(counts_max)?, max: nanos.checked_div(counts_min)? + 1 };
         // If the thread was interrupted while it took an anchor, the bounds are far apart. If the
         // interrupted thread moved to a core whose counter lags, `min` may exceed `max`.
         let difference = rate.max.checked_sub(rate.min)?;
@@ -237,8 +238,8 @@ impl RateBounds {
     }
 
     fn agrees_with(self, other: Self) -> bool {
-        let above = |rate: Self| rate.max + rate.max / RATE_TOLERANCE_DIVISOR;
-        self.min <= above(other) && other.min <= above(self)
+        let max_with_tolerance = |rate: Self| rate.max + rate.max / RATE_TOLERANCE_DIVISOR;
+        self.min <= max_with_tolerance(other) && other.min <= max_with_tolerance(self)
     }
 
     /// Widens the bounds by 25 %, so that they hold while the kernel steers its clock.
@@ -248,18 +249,18 @@ impl RateBounds {
 
     /// Returns true if both anchors can be correct at this rate.
     fn is_consistent(self, since: Anchor, anchor: Anchor) -> bool {
-        let passed = |from: u64, to: u64, rate: u64| {
+        let elapsed_nanos = |from: u64, to: u64, rate: u64| {
             Some((u128::from(to.checked_sub(from)?) * u128::from(rate)) >> 32)
         };
-        let (Some(nanos), Some(least), Some(most)) = (
+        let (Some(nanos), Some(elapsed_min), Some(elapsed_max)) = (
             anchor.clock_nanos.checked_sub(since.clock_nanos).map(u128::from),
-            passed(since.count_after, anchor.count_before, self.min),
-            passed(since.count_before, anchor.count_after, self.max),
+            elapsed_nanos(since.count_after, anchor.count_before, self.min),
+            elapsed_nanos(since.count_before, anchor.count_after, self.max),
         ) else {
             return false;
         };
         // The tolerance of a nanosecond covers the clock's rounding.
-        least <= nanos + 1 && nanos <= most + 1
+        elapsed_min <= nanos + 1 && nanos <= elapsed_max + 1
     }
 }
 

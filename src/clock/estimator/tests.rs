@@ -86,8 +86,11 @@ impl SimulatedMachine {
     }
 
     fn read_and_check(&mut self) {
-        let (truth, reading) = self.read();
-        assert!((reading.min..=reading.max).contains(&truth), "{truth} is not in {reading:?}");
+        let (true_nanos, reading) = self.read();
+        assert!(
+            (reading.min..=reading.max).contains(&true_nanos),
+            "{true_nanos} is not in {reading:?}"
+        );
         assert!(reading.max - reading.min <= READING_WIDTH_MAX_NANOS, "{reading:?} is too wide");
     }
 
@@ -112,8 +115,8 @@ fn readings_are_exact_during_the_short_calibration() {
     let begun = machine.nanos;
     while machine.counter_readings == 0 {
         machine.advance(1_000);
-        let (truth, reading) = machine.read();
-        assert!(machine.counter_readings > 0 || reading == Reading::exact(truth));
+        let (true_nanos, reading) = machine.read();
+        assert!(machine.counter_readings > 0 || reading == Reading::exact(true_nanos));
     }
     assert!(machine.nanos - begun < 3 * CALIBRATION_MIN_NANOS);
 }
@@ -276,8 +279,8 @@ fn a_jump_within_the_window_is_detected_by_the_next_anchor() {
     machine.read_and_check();
     machine.jump(jump.cast_signed());
     machine.advance(100);
-    let (truth, reading) = machine.read();
-    assert!(reading.min <= truth + 8_000);
+    let (true_nanos, reading) = machine.read();
+    assert!(reading.min <= true_nanos + 8_000);
     machine.advance(12_000);
     machine.read_and_check();
     assert_eq!(machine.estimator.recent_faults, 1);
@@ -296,8 +299,11 @@ fn min_exceeds_the_time_by_at_most_max_width() {
         }
         let nanos = machine.random.u64(1..5_000);
         machine.advance(nanos);
-        let (truth, reading) = machine.read();
-        assert!(reading.min <= truth + READING_WIDTH_MAX_NANOS, "{reading:?} is ahead of {truth}");
+        let (true_nanos, reading) = machine.read();
+        assert!(
+            reading.min <= true_nanos + READING_WIDTH_MAX_NANOS,
+            "{reading:?} is ahead of {true_nanos}"
+        );
         assert!(reading.min <= reading.max);
     }
 }

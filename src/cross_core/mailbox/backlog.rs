@@ -100,10 +100,10 @@ impl Backlog {
             || (is_urgent || may_take_from_mailbox) && mailbox.low.has_messages()
     }
 
-    /// Subtracts `further` from the budget, after a batch of several messages, or an event with
-    /// several watches, has counted as one message.
-    pub(crate) fn charge(&mut self, further: usize) {
-        self.phase.budget = self.phase.budget.saturating_sub(further);
+    /// Subtracts `extra_messages` from the budget, after a batch of several messages, or an event
+    /// with several watches, has counted as one message.
+    pub(crate) fn charge_budget(&mut self, extra_messages: usize) {
+        self.phase.budget = self.phase.budget.saturating_sub(extra_messages);
     }
 
     /// Removes the next message of this phase. Returns the message's node and link, which

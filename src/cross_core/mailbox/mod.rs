@@ -237,15 +237,15 @@ impl Stack {
                 head & PAYLOAD_TO_DROP_FLAG | u64::from(FIRST_INEXACT_COUNT)
             };
             // Relaxed: the compare-and-swap below publishes the link.
-            link.0.store(second_of(head), Ordering::Relaxed);
-            let second = u64::from(newest_of(head)) << SECOND_NEWEST_SHIFT;
+            link.0.store(second_in_head(head), Ordering::Relaxed);
+            let second = u64::from(newest_in_head(head)) << SECOND_NEWEST_SHIFT;
             let new = second | u64::from(index) << NEWEST_SHIFT | payload_flag | counted;
             // Release (M1): publishes the link to the owner's `take_all`. Relaxed: a failed
             // compare-and-swap is retried.
             match self.head.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => {
                     let has_set_payload_flag = payload_flag & !head != 0;
-                    return PushOutcome::Queued { depth: depth_of(new), has_set_payload_flag };
+                    return PushOutcome::Queued { depth: count_in_head(new), has_set_payload_flag };
                 }
                 Err(found) => head = found,
             }
@@ -301,9 +301,9 @@ impl Stack {
 impl MessageList {
     #[inline]
     fn from_head(head: u64) -> Self {
-        let depth = depth_of(head);
+        let depth = count_in_head(head);
         let count = if depth < FIRST_INEXACT_COUNT { depth } else { UNKNOWN_COUNT };
-        Self { first: newest_of(head), second: second_of(head), count }
+        Self { first: newest_in_head(head), second: second_in_head(head), count }
     }
 
     /// Returns the list without its first message. `third` is the link of the first message.
@@ -329,9 +329,9 @@ impl MailboxLink {
 
     /// Sets the link of a message that the owner has taken. Returns the previous link.
     pub(crate) fn replace(&self, index: u32) -> u32 {
-        let before = self.get();
+        let previous = self.get();
         self.set(index);
-        before
+        previous
     }
 
     #[inline]
@@ -344,19 +344,19 @@ impl MailboxLink {
 
 #[inline]
 #[allow(clippy::cast_possible_truncation)] // Masked.
-const fn newest_of(head: u64) -> u32 {
+const fn newest_in_head(head: u64) -> u32 {
     (head >> NEWEST_SHIFT) as u32 & INDEX_MASK
 }
 
 #[inline]
 #[allow(clippy::cast_possible_truncation)] // 25 bits.
-const fn second_of(head: u64) -> u32 {
+const fn second_in_head(head: u64) -> u32 {
     (head >> SECOND_NEWEST_SHIFT) as u32
 }
 
 #[inline]
 #[allow(clippy::cast_possible_truncation)] // Masked.
-const fn depth_of(head: u64) -> u32 {
+const fn count_in_head(head: u64) -> u32 {
     (head & COUNT_MASK) as u32
 }
 

@@ -236,8 +236,8 @@ impl Slab {
     /// added.
     #[inline(always)]
     pub(crate) fn take_remote_node(&self, pinned: Pinned) -> Option<TakenNode> {
-        let hinted = self.hints.page_with_room.get() as usize;
-        let taken = self.take_from_page(hinted, &pinned);
+        let hinted_page = self.hints.page_with_room.get() as usize;
+        let taken = self.take_from_page(hinted_page, &pinned);
         let (page, index) = taken.or_else(|| self.take_from_other_page(&pinned))?;
         Some(TakenNode { page, index, _pinned: pinned })
     }

@@ -234,7 +234,7 @@ impl<T> OwnerSlab<T> {
     /// use.
     fn take_from_new_page(&mut self) -> Option<u32> {
         let (page, page_number) = self.slab.publish_new_page::<T>()?;
-        self.pages.set(page_number, page);
+        self.pages.insert(page_number, page);
         self.place_allocator.add_page(page_number);
         self.take_from_other_page()
     }
@@ -242,14 +242,14 @@ impl<T> OwnerSlab<T> {
     /// Adds page `page_number` to the owner's table. Returns false if the page is not published.
     #[inline]
     fn try_adopt_page(&mut self, page_number: usize) -> bool {
-        self.pages.has(page_number) || self.try_adopt_page_slow(page_number)
+        self.pages.contains(page_number) || self.try_adopt_page_slow(page_number)
     }
 
     #[cold]
     #[inline(never)]
     fn try_adopt_page_slow(&mut self, page_number: usize) -> bool {
         let Some(page) = self.slab.page(page_number, &pin()) else { return false };
-        self.pages.set(page_number, page);
+        self.pages.insert(page_number, page);
         self.adopted_page_numbers.push(page_number);
         true
     }
@@ -259,7 +259,7 @@ impl<T> OwnerSlab<T> {
     }
 
     pub(crate) fn has_page_of(&self, index: u32) -> bool {
-        self.pages.has(page_number_of(index))
+        self.pages.contains(page_number_of(index))
     }
 
     /// Adopts the page of a message's node, unless the owner has already adopted it.
@@ -282,8 +282,8 @@ impl<T> OwnerSlab<T> {
     /// [`shrink`](Self::shrink), the owner keeps enough empty pages for `timer_count` timers.
     pub(crate) fn reserve(&mut self, timer_count: usize) {
         let timer_count = timer_count.min(RESERVE_MAX as usize);
-        let spare = &mut self.place_allocator.spare_pages_to_keep;
-        *spare = as_u32(timer_count / PAGE_LEN + 1).max(*spare);
+        let spare_pages = &mut self.place_allocator.spare_pages_to_keep;
+        *spare_pages = as_u32(timer_count / PAGE_LEN + 1).max(*spare_pages);
         while self.capacity() < timer_count {
             let Some(index) = self.take_from_new_page() else { break };
             self.put_in_free_list(index);

@@ -12,18 +12,18 @@ use crate::{
     wheel::Storage,
 };
 
-fn add<T>(own: &mut OwnerSlab<T>, generation: u64, payload: T) -> u32 {
-    let index = own.take_node().expect("there is a node");
+fn add<T>(owner_slab: &mut OwnerSlab<T>, generation: u64, payload: T) -> u32 {
+    let index = owner_slab.take_node().expect("there is a node");
     let record = AddRecord::new(CallSite::caller(), || 0);
-    own.entry(index).arm(generation, TimerKind::Shared, MoveIntoPlace(payload), record);
+    owner_slab.entry(index).arm(generation, TimerKind::Shared, MoveIntoPlace(payload), record);
     index
 }
 
 /// Cancels a timer as its owner, and frees its node.
-fn cancel_and_free(own: &mut OwnerSlab<u32>, index: u32, generation: u64) {
-    assert_eq!(own.entry(index).state().cancel_by_owner(generation), Ok(FreeWhen::Now));
-    assert_eq!(own.entry(index).take_payload(), 7);
-    own.free(index, generation);
+fn cancel_and_free(owner_slab: &mut OwnerSlab<u32>, index: u32, generation: u64) {
+    assert_eq!(owner_slab.entry(index).state().cancel_by_owner(generation), Ok(FreeWhen::Now));
+    assert_eq!(owner_slab.entry(index).take_payload(), 7);
+    owner_slab.free(index, generation);
 }
 
 fn has_node(slab: &Slab, index: u32) -> bool {
@@ -34,24 +34,25 @@ fn cancel(slab: &Slab, index: u32, generation: u64) -> Option<Cancel> {
     slab.node(index, &pin()).map(|node| node.state.cancel_remote(generation).0)
 }
 
-fn trim_until<T>(own: &mut OwnerSlab<T>, mut done: impl FnMut(&mut OwnerSlab<T>) -> bool) {
+fn trim_until<T>(owner_slab: &mut OwnerSlab<T>, mut done: impl FnMut(&mut OwnerSlab<T>) -> bool) {
     let is_done = attempts().any(|_| {
-        own.trim();
-        done(own)
+        owner_slab.trim();
+        done(owner_slab)
     });
     assert!(is_done);
 }
 
 #[test]
 fn owner_and_slab_find_the_same_node_for_each_index() {
-    let (slab, mut own) = Slab::new();
+    let (slab, mut owner_slab) = Slab::new();
     let mut indices: Vec<u32> =
-        (1..=INDEX_MAX).map(|number| add(&mut own, number.into(), 7)).collect();
-    assert!(own.take_node().is_none(), "no index is left");
+        (1..=INDEX_MAX).map(|number| add(&mut owner_slab, number.into(), 7)).collect();
+    assert!(owner_slab.take_node().is_none(), "no index is left");
     for (&index, generation) in indices.iter().zip(1..) {
-        assert!(own.entry(index).state().is_pending(generation));
-        let seen =
-            slab.node(index, &pin()).map(|node| std::ptr::eq(node.state, own.entry(index).state()));
+        assert!(owner_slab.entry(index).state().is_pending(generation));
+        let seen = slab
+            .node(index, &pin())
+            .map(|node| std::ptr::eq(node.state, owner_slab.entry(index).state()));
         assert_eq!(seen, Some(true));
     }
     indices.sort_unstable();
@@ -64,13 +65,16 @@ fn owner_and_slab_find_the_same_node_for_each_index() {
 #[test]
 fn payloads_of_any_type_are_returned_unchanged() {
     fn check_payloads<T: PartialEq + std::fmt::Debug + Clone>(payload: &T) {
-        let (_slab, mut own) = Slab::new();
+        let (_slab, mut owner_slab) = Slab::new();
         let indices: Vec<u32> =
-            (1..6).map(|generation| add(&mut own, generation, payload.clone())).collect();
+            (1..6).map(|generation| add(&mut owner_slab, generation, payload.clone())).collect();
         for (index, generation) in indices.into_iter().zip(1..) {
-            assert_eq!(own.entry(index).state().cancel_by_owner(generation), Ok(FreeWhen::Now));
-            assert_eq!(&own.entry(index).take_payload(), payload);
-            own.free(index, generation);
+            assert_eq!(
+                owner_slab.entry(index).state().cancel_by_owner(generation),
+                Ok(FreeWhen::Now)
+            );
+            assert_eq!(&owner_slab.entry(index).take_payload(), payload);
+            owner_slab.free(index, generation);
         }
     }
 
@@ -91,13 +95,13 @@ fn payloads_of_any_type_are_returned_unchanged() {
 
 #[test]
 fn end_at_close_takes_every_payload() {
-    let (_slab, mut own) = Slab::new();
+    let (_slab, mut owner_slab) = Slab::new();
     let payload = Rc::new(());
     for generation in 1..20 {
-        add(&mut own, generation, Rc::clone(&payload));
+        add(&mut owner_slab, generation, Rc::clone(&payload));
     }
     let handed_back = CloseOutcome::HandedBack { has_new_deadline: false };
-    let nodes = own.possibly_used_indices().map(|index| own.entry(index));
+    let nodes = owner_slab.possibly_used_indices().map(|index| owner_slab.entry(index));
     let ended = nodes.filter(|node| node.state().end_at_close() == handed_back);
     let payloads: Vec<_> = ended.map(OwnerNodeRef::take_payload).collect();
     assert_eq!((payloads.len(), Rc::strong_count(&payload)), (19, 20));
@@ -105,80 +109,89 @@ fn end_at_close_takes_every_payload() {
 
 #[test]
 fn a_retired_page_has_no_nodes_until_it_is_replaced() {
-    let (slab, mut own) = Slab::new();
-    let indices: Vec<u32> = (1..20).map(|generation| add(&mut own, generation, 7)).collect();
-    let peak_pages = own.page_count();
+    let (slab, mut owner_slab) = Slab::new();
+    let indices: Vec<u32> = (1..20).map(|generation| add(&mut owner_slab, generation, 7)).collect();
+    let peak_pages = owner_slab.page_count();
     for (&index, generation) in indices.iter().zip(1..) {
-        cancel_and_free(&mut own, index, generation);
+        cancel_and_free(&mut owner_slab, index, generation);
     }
-    trim_until(&mut own, |own| own.page_count() == 2);
+    trim_until(&mut owner_slab, |owner_slab| owner_slab.page_count() == 2);
     assert!(peak_pages >= 10);
-    let gone: Vec<u32> = indices.iter().copied().filter(|&index| !has_node(&slab, index)).collect();
-    assert_eq!(gone.len(), indices.len() - 3, "two pages are left, and index 0 is unused");
+    let freed: Vec<u32> =
+        indices.iter().copied().filter(|&index| !has_node(&slab, index)).collect();
+    assert_eq!(freed.len(), indices.len() - 3, "two pages are left, and index 0 is unused");
     // A stale handle finds no node, or no live timer of its generation.
     assert!((1..20).zip(&indices).all(|(generation, &index)| {
         matches!(cancel(&slab, index, generation), None | Some(Cancel::Ended))
     }));
-    let again: Vec<u32> = (20..39).map(|generation| add(&mut own, generation, 7)).collect();
+    let reused: Vec<u32> = (20..39).map(|generation| add(&mut owner_slab, generation, 7)).collect();
     for (generation, &index) in (1..20).zip(&indices) {
         assert_eq!(cancel(&slab, index, generation), Some(Cancel::Ended));
     }
-    for (generation, index) in (20..).zip(again) {
+    for (generation, index) in (20..).zip(reused) {
         assert_eq!(cancel(&slab, index, generation), Some(Cancel::Cancelled));
         assert_eq!(
-            (own.entry(index).state().consume_message(), own.entry(index).take_payload()),
+            (
+                owner_slab.entry(index).state().consume_message(),
+                owner_slab.entry(index).take_payload()
+            ),
             (ConsumedMessage::Cancelled { has_payload: true }, 7)
         );
-        own.free(index, generation);
+        owner_slab.free(index, generation);
     }
 }
 
 #[test]
 fn reserved_pages_are_kept() {
-    let (_slab, mut own) = Slab::new();
-    own.reserve(9);
-    assert_eq!(own.page_count(), 5);
-    let indices: Vec<u32> = (1..30).map(|generation| add(&mut own, generation, 7)).collect();
+    let (_slab, mut owner_slab) = Slab::new();
+    owner_slab.reserve(9);
+    assert_eq!(owner_slab.page_count(), 5);
+    let indices: Vec<u32> = (1..30).map(|generation| add(&mut owner_slab, generation, 7)).collect();
     for (index, generation) in indices.into_iter().zip(1..) {
-        cancel_and_free(&mut own, index, generation);
+        cancel_and_free(&mut owner_slab, index, generation);
     }
     // The owner's first page is never freed.
-    trim_until(&mut own, |own| own.page_count() == 6);
+    trim_until(&mut owner_slab, |owner_slab| owner_slab.page_count() == 6);
     for _ in 0..1_000 {
-        own.trim();
-        assert_eq!(own.page_count(), 6);
+        owner_slab.trim();
+        assert_eq!(owner_slab.page_count(), 6);
     }
 }
 
 #[test]
 fn a_page_is_not_freed_while_a_thread_is_pinned() {
-    let (slab, mut own) = Slab::new();
-    let indices: Vec<u32> = (1..20).map(|generation| add(&mut own, generation, 7)).collect();
+    let (slab, mut owner_slab) = Slab::new();
+    let indices: Vec<u32> = (1..20).map(|generation| add(&mut owner_slab, generation, 7)).collect();
     let last = indices[18];
     let pinned = pin();
     let answer = slab.node(last, &pinned).map(|node| {
         for (&index, generation) in indices.iter().zip(1..) {
-            cancel_and_free(&mut own, index, generation);
+            cancel_and_free(&mut owner_slab, index, generation);
         }
         for _ in 0..1_000 {
-            own.trim();
+            owner_slab.trim();
         }
-        assert!(own.retired_page_count() > 0 && own.retired_page_count() <= RETIRED_PAGES_MAX);
+        assert!(
+            owner_slab.retired_page_count() > 0
+                && owner_slab.retired_page_count() <= RETIRED_PAGES_MAX
+        );
         node.state.cancel_remote(19).0
     });
     assert_eq!(answer, Some(Cancel::Ended));
     drop(pinned);
-    trim_until(&mut own, |own| own.retired_page_count() == 0 && own.page_count() == 2);
+    trim_until(&mut owner_slab, |owner_slab| {
+        owner_slab.retired_page_count() == 0 && owner_slab.page_count() == 2
+    });
 }
 
 /// Adds a timer as a remote thread, and adopts the node's page as the owner.
-fn add_as_remote(slab: &Slab, own: &mut OwnerSlab<Callback>) -> (u32, u64) {
+fn add_as_remote(slab: &Slab, owner_slab: &mut OwnerSlab<Callback>) -> (u32, u64) {
     let node = slab.take_remote_node(pin()).expect("there is a node");
     let index = node.index;
     let generation = node.arm(DUE, CallSite::caller(), OneShotClosure(|| ())).generation;
-    own.adopt_page_of_message(index);
-    assert!(own.entry(index).is_not_admitted());
-    assert_eq!(own.entry(index).requested_deadline().load_nanos(), 5);
+    owner_slab.adopt_page_of_message(index);
+    assert!(owner_slab.entry(index).is_not_admitted());
+    assert_eq!(owner_slab.entry(index).requested_deadline().load_nanos(), 5);
     (index, generation)
 }
 
@@ -186,23 +199,23 @@ const DUE: TimerSchedule = TimerSchedule { due: 5, period: 0 };
 
 #[test]
 fn a_freed_remote_node_is_reused_with_a_new_generation() {
-    let (slab, mut own) = Slab::for_callbacks();
+    let (slab, mut owner_slab) = Slab::for_callbacks();
     let mut seen = std::collections::HashSet::new();
     let mut last_generations = std::collections::HashMap::new();
     for _ in 1..200 {
-        let (index, generation) = add_as_remote(&slab, &mut own);
+        let (index, generation) = add_as_remote(&slab, &mut owner_slab);
         seen.insert(index);
         let last = last_generations.insert(index, generation);
         assert!(last.is_none_or(|last| last < generation), "the generation did not increase");
-        own.entry(index).admit(0);
-        assert!(!own.entry(index).is_not_admitted());
+        owner_slab.entry(index).admit(0);
+        assert!(!owner_slab.entry(index).is_not_admitted());
         assert_eq!(
-            own.entry(index).state().consume_message(),
+            owner_slab.entry(index).state().consume_message(),
             ConsumedMessage::NewDeadline { periodic: false }
         );
-        assert!(own.entry(index).state().cancel_by_owner(generation).is_ok());
-        own.free(index, generation);
-        own.return_freed_remote_nodes();
+        assert!(owner_slab.entry(index).state().cancel_by_owner(generation).is_ok());
+        owner_slab.free(index, generation);
+        owner_slab.return_freed_remote_nodes();
     }
     assert!(seen.len() <= 2, "{seen:?}");
     let other = Slab::new::<u64>().0;
@@ -211,21 +224,24 @@ fn a_freed_remote_node_is_reused_with_a_new_generation() {
 
 #[test]
 fn a_stalled_adder_keeps_the_page_of_its_node() {
-    let (slab, mut own) = Slab::for_callbacks();
+    let (slab, mut owner_slab) = Slab::for_callbacks();
     let stalled = slab.take_remote_node(pin()).expect("there is a node");
-    let timers: Vec<_> = (1..20).map(|_| add_as_remote(&slab, &mut own)).collect();
+    let timers: Vec<_> = (1..20).map(|_| add_as_remote(&slab, &mut owner_slab)).collect();
     for (index, generation) in timers {
-        assert!(own.entry(index).state().cancel_by_owner(generation).is_ok());
-        assert_eq!(own.entry(index).state().consume_message(), ConsumedMessage::AlreadyEnded);
-        own.free(index, generation);
+        assert!(owner_slab.entry(index).state().cancel_by_owner(generation).is_ok());
+        assert_eq!(
+            owner_slab.entry(index).state().consume_message(),
+            ConsumedMessage::AlreadyEnded
+        );
+        owner_slab.free(index, generation);
     }
-    own.return_freed_remote_nodes();
+    owner_slab.return_freed_remote_nodes();
     for _ in 0..1_000 {
-        own.trim();
+        owner_slab.trim();
     }
     assert!(has_node(&slab, stalled.index));
     // The stalled adder is pinned, so no page is freed, and pages are retired only up to the limit.
-    assert_eq!(own.retired_page_count(), RETIRED_PAGES_MAX);
+    assert_eq!(owner_slab.retired_page_count(), RETIRED_PAGES_MAX);
     assert!(stalled.arm(DUE, CallSite::caller(), OneShotClosure(|| ())).undo_arm().is_some());
 }
 
@@ -233,7 +249,7 @@ fn a_stalled_adder_keeps_the_page_of_its_node() {
 fn concurrent_adders_never_take_the_same_node() {
     use std::sync::{Mutex, mpsc};
 
-    let (slab, mut own) = Slab::for_callbacks();
+    let (slab, mut owner_slab) = Slab::for_callbacks();
     let used = Mutex::new(std::collections::HashSet::new());
     let rounds = if cfg!(miri) { 20 } else { 3_000 };
     std::thread::scope(|scope| {
@@ -254,15 +270,18 @@ fn concurrent_adders_never_take_the_same_node() {
         }
         drop(sender);
         for (index, generation) in receiver {
-            own.adopt_page_of_message(index);
-            assert!(own.entry(index).state().cancel_by_owner(generation).is_ok());
-            assert_eq!(own.entry(index).state().consume_message(), ConsumedMessage::AlreadyEnded);
+            owner_slab.adopt_page_of_message(index);
+            assert!(owner_slab.entry(index).state().cancel_by_owner(generation).is_ok());
+            assert_eq!(
+                owner_slab.entry(index).state().consume_message(),
+                ConsumedMessage::AlreadyEnded
+            );
             assert!(used.lock().unwrap().remove(&index));
-            own.free(index, generation);
+            owner_slab.free(index, generation);
             if generation % 3 == 0 {
-                own.return_freed_remote_nodes();
+                owner_slab.return_freed_remote_nodes();
             }
-            own.trim();
+            owner_slab.trim();
         }
     });
 }
@@ -272,50 +291,53 @@ fn remote_cancels_end_only_their_timer_while_pages_are_retired() {
     use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
     let rounds = if cfg!(miri) { 30 } else { 3_000 };
-    let (slab, mut own) = Slab::new();
+    let (slab, mut owner_slab) = Slab::new();
     let live = AtomicU64::new(0);
     std::thread::scope(|scope| {
         let cancellers = [(); 2].map(|()| {
             scope.spawn(|| {
-                let mut won = 0;
+                let mut cancels = 0;
                 loop {
                     let now = live.load(SeqCst);
                     if now == u64::MAX {
-                        return won;
+                        return cancels;
                     }
                     let (index, generation) = ((now >> 32) as u32, now & 0xFFFF_FFFF);
                     let answer = cancel(&slab, index, generation);
                     let stale_answer = cancel(&slab, index, generation.saturating_sub(1));
                     assert!(matches!(stale_answer, None | Some(Cancel::Ended)));
-                    won += u64::from(answer == Some(Cancel::Cancelled));
+                    cancels += u64::from(answer == Some(Cancel::Cancelled));
                 }
             })
         });
-        let mut lost = 0;
+        let mut remote_cancels = 0;
         // Adds several timers. Freeing them retires pages.
-        let add_several = |own: &mut OwnerSlab<u32>| -> Vec<u32> {
-            (0..9).map(|extra| add(own, (1 << 40) + extra, 7)).collect()
+        let add_several = |owner_slab: &mut OwnerSlab<u32>| -> Vec<u32> {
+            (0..9).map(|extra| add(owner_slab, (1 << 40) + extra, 7)).collect()
         };
         for generation in 1..=rounds {
-            let extra_indices = add_several(&mut own);
-            let index = add(&mut own, generation, 7);
+            let extra_indices = add_several(&mut owner_slab);
+            let index = add(&mut owner_slab, generation, 7);
             live.store(u64::from(index) << 32 | generation, SeqCst);
-            if own.entry(index).state().cancel_by_owner(generation).is_err() {
+            if owner_slab.entry(index).state().cancel_by_owner(generation).is_err() {
                 assert_eq!(
-                    own.entry(index).state().consume_message(),
+                    owner_slab.entry(index).state().consume_message(),
                     ConsumedMessage::Cancelled { has_payload: true }
                 );
-                lost += 1;
+                remote_cancels += 1;
             }
-            own.free(index, generation);
+            owner_slab.free(index, generation);
             for (index, extra) in extra_indices.into_iter().zip(0..) {
-                cancel_and_free(&mut own, index, (1 << 40) + extra);
+                cancel_and_free(&mut owner_slab, index, (1 << 40) + extra);
             }
             for _ in 0..9 {
-                own.trim();
+                owner_slab.trim();
             }
         }
         live.store(u64::MAX, SeqCst);
-        assert_eq!(cancellers.map(|canceller| canceller.join().unwrap()).iter().sum::<u64>(), lost);
+        assert_eq!(
+            cancellers.map(|canceller| canceller.join().unwrap()).iter().sum::<u64>(),
+            remote_cancels
+        );
     });
 }

@@ -259,7 +259,7 @@ impl Phase {
     }
 
     /// Returns `word` with the phase `self` and without *postponable*.
-    const fn set_in(self, word: u64) -> u64 {
+    const fn set_in_word(self, word: u64) -> u64 {
         (word & !(PHASE_MASK | POSTPONABLE)) | self as u64
     }
 
@@ -475,17 +475,20 @@ impl StateWord {
         };
         debug_assert!(self.is_free());
         // Release (S2): publishes the effects of this node's earlier callbacks.
-        self.0.store(phase.set_in((generation << GENERATION_SHIFT) | periodic), Ordering::Release);
+        self.0.store(
+            phase.set_in_word((generation << GENERATION_SHIFT) | periodic),
+            Ordering::Release,
+        );
     }
 
     /// Makes a private timer `Armed`, so that other threads may have a handle. Does nothing if the
     /// node has no pending private timer of this generation.
     pub(crate) fn share(&self, generation: u64) {
-        let idle = generation << GENERATION_SHIFT;
-        if self.load_relaxed() == Phase::Private.set_in(idle) {
+        let idle_word = generation << GENERATION_SHIFT;
+        if self.load_relaxed() == Phase::Private.set_in_word(idle_word) {
             // Release (S2): a thread with a stale handle sees the effects of this node's earlier
             // callbacks.
-            self.0.store(Phase::Armed.set_in(idle), Ordering::Release);
+            self.0.store(Phase::Armed.set_in_word(idle_word), Ordering::Release);
         }
     }
 
@@ -495,18 +498,18 @@ impl StateWord {
     pub(crate) fn claim(&self) -> ClaimOutcome {
         let word = self.load_relaxed();
         if Phase::is_armed_without_flags(word) {
-            let running = Phase::Running.set_in(word);
+            let running_word = Phase::Running.set_in_word(word);
             // Both `Relaxed`: the CAS publishes no data, because payload and wheel belong to the
             // owner. A failed CAS is retried.
-            if self.cas(word, running, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-                return ClaimOutcome::Fires(ClaimedRun(running));
+            if self.cas(word, running_word, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                return ClaimOutcome::Fires(ClaimedRun(running_word));
             }
         } else if Phase::of(word) == Phase::Private {
-            let running = Phase::Running.set_in(word);
+            let running_word = Phase::Running.set_in_word(word);
             // Release (S2): publishes the effects of this node's earlier callbacks. A plain store
             // suffices: no other thread writes the word of a private timer.
-            self.0.store(running, Ordering::Release);
-            return ClaimOutcome::Fires(ClaimedRun(running));
+            self.0.store(running_word, Ordering::Release);
+            return ClaimOutcome::Fires(ClaimedRun(running_word));
         }
         self.claim_slow()
     }
@@ -515,13 +518,13 @@ impl StateWord {
     fn claim_slow(&self) -> ClaimOutcome {
         loop {
             let word = self.load_relaxed();
-            let running = Phase::Running.set_in(word);
+            let running_word = Phase::Running.set_in_word(word);
             let (to, outcome) = match Phase::of(word) {
                 Phase::Armed if word & NEW_DEADLINE != 0 => (
                     word & !(NEW_DEADLINE | POSTPONABLE),
                     ClaimOutcome::NewDeadline { periodic: word & PERIODIC != 0 },
                 ),
-                Phase::Armed => (running, ClaimOutcome::Fires(ClaimedRun(running))),
+                Phase::Armed => (running_word, ClaimOutcome::Fires(ClaimedRun(running_word))),
                 // Clearing *postponable* makes the resetting thread send a message.
                 Phase::Resetting if word & POSTPONABLE != 0 => {
                     (word & !POSTPONABLE, ClaimOutcome::AwaitsMessage)
@@ -540,11 +543,11 @@ impl StateWord {
     /// [`Cancel::Running`] or [`Cancel::Ended`].
     #[inline]
     pub(crate) fn cancel_by_owner(&self, generation: u64) -> Result<FreeWhen, Cancel> {
-        let idle = generation << GENERATION_SHIFT;
+        let idle_word = generation << GENERATION_SHIFT;
         let word = self.load_relaxed();
         // Both `Relaxed`: the CAS publishes no data. A failed CAS is retried.
-        if word == Phase::Armed.set_in(idle)
-            && self.cas(word, idle, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        if word == Phase::Armed.set_in_word(idle_word)
+            && self.cas(word, idle_word, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         {
             return Ok(FreeWhen::Now);
         }
@@ -559,12 +562,12 @@ impl StateWord {
     /// the node is freed.
     #[inline]
     pub(crate) fn cancel_private(&self, generation: u64) -> bool {
-        let idle = generation << GENERATION_SHIFT;
-        let is_pending = self.load_relaxed() == Phase::Private.set_in(idle);
+        let idle_word = generation << GENERATION_SHIFT;
+        let is_pending = self.load_relaxed() == Phase::Private.set_in_word(idle_word);
         if is_pending {
             // Release (S2): publishes the effects of this node's earlier callbacks. A plain store
             // suffices: no other thread writes the word of a private timer.
-            self.0.store(idle, Ordering::Release);
+            self.0.store(idle_word, Ordering::Release);
         }
         is_pending
     }
@@ -580,10 +583,10 @@ impl StateWord {
                 Phase::Armed if word & QUEUED != 0 => (Phase::make_idle(word), Ok(FreeWhen::Later)),
                 Phase::Armed => (Phase::make_idle(word), Ok(FreeWhen::Now)),
                 Phase::Resetting => {
-                    (Phase::Cancelling.set_in(word) | CANCELLED_BY_OWNER, Ok(FreeWhen::Later))
+                    (Phase::Cancelling.set_in_word(word) | CANCELLED_BY_OWNER, Ok(FreeWhen::Later))
                 }
                 Phase::Running if word & PERIODIC != 0 => {
-                    (Phase::Stopping.set_in(word) | CANCELLED_BY_OWNER, Err(Cancel::Running))
+                    (Phase::Stopping.set_in_word(word) | CANCELLED_BY_OWNER, Err(Cancel::Running))
                 }
                 Phase::Running | Phase::Stopping => return Err(Cancel::Running),
                 Phase::Idle | Phase::Private | Phase::Cancelled | Phase::Cancelling => {
@@ -601,12 +604,17 @@ impl StateWord {
     /// Arms a periodic timer again after a run. Returns an error if the timer was cancelled during
     /// the run. The error is true if another thread, not the owner, has cancelled the timer.
     pub(crate) fn rearm(&self) -> Result<(), bool> {
-        let running = Phase::Running.set_in(self.load_relaxed());
-        debug_assert!(running & PERIODIC != 0);
+        let running_word = Phase::Running.set_in_word(self.load_relaxed());
+        debug_assert!(running_word & PERIODIC != 0);
         // Release (S2): a later cancel or query sees the effects of the run. On failure, Acquire
         // (S1): the canceller's writes happen before the owner drops the payload.
-        self.cas(running, Phase::Armed.set_in(running), Ordering::Release, Ordering::Acquire)
-            .map_err(|stopping| stopping & CANCELLED_BY_OWNER == 0)
+        self.cas(
+            running_word,
+            Phase::Armed.set_in_word(running_word),
+            Ordering::Release,
+            Ordering::Acquire,
+        )
+        .map_err(|word| word & CANCELLED_BY_OWNER == 0)
     }
 
     /// Ends the timer after its last run.
@@ -716,9 +724,9 @@ impl StateWord {
     /// owner's reset needs no [`prepare_owner_reset`](Self::prepare_owner_reset).
     #[inline]
     pub(crate) fn is_linked_one_shot(&self, generation: u64) -> bool {
-        let idle = generation << GENERATION_SHIFT;
+        let idle_word = generation << GENERATION_SHIFT;
         let word = self.load_relaxed();
-        word == Phase::Armed.set_in(idle) || word == Phase::Private.set_in(idle)
+        word == Phase::Armed.set_in_word(idle_word) || word == Phase::Private.set_in_word(idle_word)
     }
 
     /// Prepares the owner's reset: discards the deadline of an earlier remote reset, and makes a
@@ -827,7 +835,7 @@ impl StateWord {
     pub(crate) fn arm_remote(&self, generation: u64, is_periodic: bool) {
         debug_assert!(self.is_free());
         let flags = QUEUED | NEW_DEADLINE | if is_periodic { PERIODIC } else { 0 };
-        let word = Phase::Armed.set_in((generation << GENERATION_SHIFT) | flags);
+        let word = Phase::Armed.set_in_word((generation << GENERATION_SHIFT) | flags);
         // Release (S3): publishes the requested deadline, the period and the payload. Release (S2):
         // publishes the effects of this node's earlier callbacks.
         self.0.store(word, Ordering::Release);
@@ -851,40 +859,42 @@ impl StateWord {
     #[inline]
     pub(crate) fn try_cancel_remote_fast(&self, generation: u64) -> bool {
         // A load before the CAS would fetch the cache line twice: to read it, and then to write it.
-        let likely = Phase::Armed.set_in(generation << GENERATION_SHIFT);
-        let to = Phase::Cancelled.set_in(likely) | QUEUED;
+        let likely_word = Phase::Armed.set_in_word(generation << GENERATION_SHIFT);
+        let to = Phase::Cancelled.set_in_word(likely_word) | QUEUED;
         debug_assert_eq!(generation & REMOTE_GENERATION_BIT, 0);
         // AcqRel: this thread's earlier writes happen before the owner drops the payload (S1). The
         // owner's last use of the link happens before this thread's use (S4). Relaxed: the value of
         // a failed CAS is unused.
-        self.cas(likely, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.cas(likely_word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Cancels the timer from a remote thread. Returns the result, and the caller's next step.
     pub(crate) fn cancel_remote(&self, generation: u64) -> (Cancel, StepAfterCancelOrReset) {
-        let mut word = Phase::Armed.set_in(generation << GENERATION_SHIFT);
+        let mut word = Phase::Armed.set_in_word(generation << GENERATION_SHIFT);
         loop {
             if word >> GENERATION_SHIFT != generation {
                 return (Cancel::Ended, StepAfterCancelOrReset::Nothing);
             }
             let (to, answer, next_step) = match Phase::of(word) {
                 Phase::Armed if generation & REMOTE_GENERATION_BIT != 0 => (
-                    Phase::Cancelling.set_in(word) | PAYLOAD_TAKEN,
+                    Phase::Cancelling.set_in_word(word) | PAYLOAD_TAKEN,
                     Cancel::Cancelled,
                     StepAfterCancelOrReset::TakePayload,
                 ),
                 Phase::Armed => {
-                    let to = Phase::Cancelled.set_in(word) & !NEW_DEADLINE | QUEUED;
+                    let to = Phase::Cancelled.set_in_word(word) & !NEW_DEADLINE | QUEUED;
                     (to, Cancel::Cancelled, StepAfterCancelOrReset::push_unless_queued(word))
                 }
                 Phase::Resetting => (
-                    Phase::Cancelling.set_in(word),
+                    Phase::Cancelling.set_in_word(word),
                     Cancel::Cancelled,
                     StepAfterCancelOrReset::Nothing,
                 ),
-                Phase::Running if word & PERIODIC != 0 => {
-                    (Phase::Stopping.set_in(word), Cancel::Running, StepAfterCancelOrReset::Nothing)
-                }
+                Phase::Running if word & PERIODIC != 0 => (
+                    Phase::Stopping.set_in_word(word),
+                    Cancel::Running,
+                    StepAfterCancelOrReset::Nothing,
+                ),
                 Phase::Running | Phase::Stopping => {
                     return (Cancel::Running, StepAfterCancelOrReset::Nothing);
                 }
@@ -906,13 +916,13 @@ impl StateWord {
     /// requested deadline until the caller ends the reset.
     #[inline]
     pub(crate) fn begin_reset(&self, generation: u64) -> BeginResetOutcome {
-        // `likely` is the word of a timer that was reset without a message, before the owner
+        // `likely_word` is the word of a timer that was reset without a message, before the owner
         // applies the new deadline.
-        let phaseless = generation << GENERATION_SHIFT | NEW_DEADLINE;
-        let [likely, to] =
-            [Phase::Armed, Phase::Resetting].map(|phase| phase.set_in(phaseless) | POSTPONABLE);
+        let word_without_phase = generation << GENERATION_SHIFT | NEW_DEADLINE;
+        let [likely_word, to] = [Phase::Armed, Phase::Resetting]
+            .map(|phase| phase.set_in_word(word_without_phase) | POSTPONABLE);
         // Both `Acquire`: as in `begin_reset_slow`.
-        match self.cas(likely, to, Ordering::Acquire, Ordering::Acquire) {
+        match self.cas(likely_word, to, Ordering::Acquire, Ordering::Acquire) {
             Ok(()) => BeginResetOutcome::Begun { postponable: true },
             Err(found) => self.begin_reset_slow(found, generation),
         }
@@ -931,7 +941,7 @@ impl StateWord {
             // write (S3). After a refused reset, the caller sees the effects of the timer's
             // callback (S2).
             let postponable = word & POSTPONABLE;
-            let to = Phase::Resetting.set_in(word) | postponable;
+            let to = Phase::Resetting.set_in_word(word) | postponable;
             match self.cas(word, to, Ordering::Acquire, Ordering::Acquire) {
                 Ok(()) => return BeginResetOutcome::Begun { postponable: postponable != 0 },
                 Err(found) => word = found,
@@ -950,7 +960,7 @@ impl StateWord {
     #[inline]
     pub(crate) fn end_reset_without_message(&self) -> bool {
         let word = self.load_relaxed();
-        let to = Phase::Armed.set_in(word) | NEW_DEADLINE | POSTPONABLE;
+        let to = Phase::Armed.set_in_word(word) | NEW_DEADLINE | POSTPONABLE;
         // Release (S3): publishes the requested deadline. Relaxed: the value of a failed CAS is
         // unused.
         Phase::of(word) == Phase::Resetting
@@ -964,7 +974,7 @@ impl StateWord {
     pub(crate) fn end_reset_or_cancel(&self, by: ResetBy) -> Option<StepAfterCancelOrReset> {
         let word = self.load_relaxed();
         if Phase::of(word) == Phase::Resetting {
-            let to = Phase::Armed.set_in(word) | NEW_DEADLINE | QUEUED;
+            let to = Phase::Armed.set_in_word(word) | NEW_DEADLINE | QUEUED;
             // AcqRel, Relaxed: as in `end_reset_or_cancel_slow`.
             if self.cas(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 return Some(StepAfterCancelOrReset::push_unless_queued(word));
@@ -978,7 +988,7 @@ impl StateWord {
         loop {
             let word = self.load_relaxed();
             let to = match Phase::of(word) {
-                Phase::Resetting => Phase::Armed.set_in(word) | NEW_DEADLINE | QUEUED,
+                Phase::Resetting => Phase::Armed.set_in_word(word) | NEW_DEADLINE | QUEUED,
                 Phase::Cancelling
                     if by == ResetBy::OtherThread
                         // Another thread added the timer, so its payload is `Send`.
@@ -987,7 +997,7 @@ impl StateWord {
                 {
                     word | PAYLOAD_TAKEN
                 }
-                Phase::Cancelling => Phase::Cancelled.set_in(word) & !NEW_DEADLINE | QUEUED,
+                Phase::Cancelling => Phase::Cancelled.set_in_word(word) & !NEW_DEADLINE | QUEUED,
                 _ => return None,
             };
             // AcqRel: the CAS releases the deadline (S3), and this thread's use of the payload

@@ -40,10 +40,10 @@ impl<T> TryLock<T> {
         let claim =
             self.is_locked.compare_exchange(false, true, Ordering::Relaxed, Ordering::Relaxed);
         claim.ok()?;
-        let acted = self.value.try_lock().ok().map(|mut value| act(&mut value));
+        let result = self.value.try_lock().ok().map(|mut value| act(&mut value));
         // Relaxed: no code relies on the lock's memory order.
         self.is_locked.store(false, Ordering::Relaxed);
-        acted
+        result
     }
 }
 
@@ -103,10 +103,10 @@ impl<T> SetOnce<T> {
 ///
 /// Callers access the pointer immediately after `before_store` or `acquire_before_load`. Loom
 /// switches threads only before its own operations, so the caller's access uses the newest pointer.
-/// The read-modify-writes of `changes` read its newest value too.
+/// The read-modify-writes of `change_count` read its newest value too.
 #[derive(Debug, Default)]
 pub(crate) struct LoomPointerOrdering {
-    changes: AtomicU32,
+    change_count: AtomicU32,
 }
 
 impl LoomPointerOrdering {
@@ -114,7 +114,7 @@ impl LoomPointerOrdering {
         if !EPOCH_USES_LOOM {
             // AcqRel: the ordering of the pointer's swap or compare-and-swap; pairs with the
             // Acquire in `acquire_before_load`, and with other calls of `before_store`.
-            self.changes.fetch_add(1, Ordering::AcqRel);
+            self.change_count.fetch_add(1, Ordering::AcqRel);
         }
     }
 
@@ -122,7 +122,7 @@ impl LoomPointerOrdering {
         if !EPOCH_USES_LOOM {
             // Acquire: imitates the pointer's Acquire load, which loom does not see; pairs with the
             // Release in `before_store`.
-            self.changes.fetch_add(0, Ordering::Acquire);
+            self.change_count.fetch_add(0, Ordering::Acquire);
         }
     }
 }
