@@ -27,7 +27,7 @@ pub(crate) struct TickLength {
     /// The factor r of the type's documentation. Since d exceeds 2^(l - 1), r is below 2^64.
     reciprocal: u64,
     /// The number l of the type's documentation, minus 1.
-    shift: u32,
+    reciprocal_shift: u32,
     /// [`deadline_tick`](Self::deadline_tick) uses the fast division for times before this limit.
     /// Rounding up adds a tick minus a nanosecond, and the sum must be below
     /// [`SLOW_DIVISION_FROM`].
@@ -45,11 +45,11 @@ impl TickLength {
         if nanos < TICK_NANOS_MIN {
             return None;
         }
-        let shift = (nanos - 1).ilog2();
-        let reciprocal = (1_u128 << (64 + shift)).div_ceil(nanos.into());
+        let reciprocal_shift = (nanos - 1).ilog2();
+        let reciprocal = (1_u128 << (64 + reciprocal_shift)).div_ceil(nanos.into());
         let reciprocal = u64::try_from(reciprocal).expect("r is below 2^64");
         let fast_division_end_nanos = SLOW_DIVISION_FROM.saturating_sub(nanos - 1);
-        Some(Self { nanos, reciprocal, shift, fast_division_end_nanos })
+        Some(Self { nanos, reciprocal, reciprocal_shift, fast_division_end_nanos })
     }
 
     /// Returns the first tick that begins at or after `nanos`. For `u64::MAX` nanoseconds, returns
@@ -80,7 +80,7 @@ impl TickLength {
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // The upper half of 128 bits.
     fn divide_fast(self, nanos: u64) -> u64 {
-        ((u128::from(nanos) * u128::from(self.reciprocal)) >> 64) as u64 >> self.shift
+        ((u128::from(nanos) * u128::from(self.reciprocal)) >> 64) as u64 >> self.reciprocal_shift
     }
 
     /// Rounds `nanos` up to the beginning of a tick.

@@ -213,7 +213,7 @@ impl TimerHandle {
     /// ```
     #[inline]
     pub fn cancel(self) -> Cancel {
-        match ThisThreadWheel::owning(self) {
+        match ThisThreadWheel::owner_of(self) {
             Some(wheel) => (wheel.vtable.cancel)(self),
             None => self.cancel_remote(),
         }
@@ -345,7 +345,7 @@ impl TimerHandle {
     /// assert!(!retry.is_pending());
     /// ```
     pub fn is_pending(self) -> bool {
-        match ThisThreadWheel::owning(self) {
+        match ThisThreadWheel::owner_of(self) {
             Some(wheel) => (wheel.vtable.is_pending)(self),
             None => self.status() == TimerStatus::Pending,
         }
@@ -411,7 +411,7 @@ impl TimerHandle {
     #[must_use = "a timer that was not reset has ended or is running"]
     pub fn reset(self, when: impl Into<When>) -> bool {
         let when = when.into();
-        match (ThisThreadWheel::owning(self), when.as_delay()) {
+        match (ThisThreadWheel::owner_of(self), when.as_delay()) {
             (Some(wheel), Some(delay)) => (wheel.vtable.reset_after)(self, delay),
             (Some(wheel), None) => (wheel.vtable.reset)(self, when),
             (None, Some(delay)) => self.reset_remote_after(delay),
@@ -527,7 +527,7 @@ impl LocalHandle {
     /// ```
     #[inline]
     pub fn cancel(self) -> Cancel {
-        ThisThreadWheel::owning(self.handle)
+        ThisThreadWheel::owner_of(self.handle)
             .map_or(Cancel::Ended, |wheel| (wheel.vtable.cancel)(self.handle))
     }
 
@@ -545,7 +545,7 @@ impl LocalHandle {
     /// assert!(!retry.is_pending());
     /// ```
     pub fn is_pending(self) -> bool {
-        ThisThreadWheel::owning(self.handle)
+        ThisThreadWheel::owner_of(self.handle)
             .is_some_and(|wheel| (wheel.vtable.is_pending)(self.handle))
     }
 
@@ -564,7 +564,7 @@ impl LocalHandle {
     #[must_use = "a timer that was not reset has ended or is running"]
     pub fn reset(self, when: impl Into<When>) -> bool {
         let when = when.into();
-        ThisThreadWheel::owning(self.handle).is_some_and(|wheel| match when.as_delay() {
+        ThisThreadWheel::owner_of(self.handle).is_some_and(|wheel| match when.as_delay() {
             Some(delay) => (wheel.vtable.reset_after)(self.handle, delay),
             None => (wheel.vtable.reset)(self.handle, when),
         })
@@ -585,7 +585,7 @@ impl LocalHandle {
     /// assert_eq!(retry.cancel(), Cancel::Ended);
     /// ```
     pub fn share(self) -> TimerHandle {
-        if let Some(wheel) = ThisThreadWheel::owning(self.handle) {
+        if let Some(wheel) = ThisThreadWheel::owner_of(self.handle) {
             (wheel.vtable.share)(self.handle);
         }
         self.handle
@@ -728,7 +728,7 @@ impl ThisThreadWheel {
 
     /// Returns this thread's wheel if it owns the timer of `handle`.
     #[inline]
-    fn owning(handle: TimerHandle) -> Option<Self> {
+    fn owner_of(handle: TimerHandle) -> Option<Self> {
         Self::get().filter(|wheel| wheel.shard == handle.shard())
     }
 

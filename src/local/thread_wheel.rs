@@ -612,7 +612,7 @@ impl ThreadWheel {
             fired += 1;
             ended = local.run_callback(claimed);
         }
-        if local.with_engine(|engine| engine.backlog.may_have_low_messages()) {
+        if local.with_engine(|engine| engine.backlog.may_have_low_priority_messages()) {
             local.consume_messages(&mut fired, &mut collected);
         }
         let needs_pass = local.needs_flush_or_trim() && local.flush_and_trim_clients();

@@ -290,7 +290,7 @@ impl<T> Engine<T> {
         debug_assert!(self.has_add_allowance());
         // The function of a `Clock::from_fn` may panic, so the add reads the clock before it
         // changes the engine.
-        let record = AddRecord::new(call_site, || self.clock.now());
+        let add_record = AddRecord::new(call_site, || self.clock.now());
         let index = self.nodes.take_node().ok_or(AddErrorReason::Full)?;
         let generation = self.next_generation;
         self.next_generation += 1;
@@ -298,7 +298,7 @@ impl<T> Engine<T> {
         self.stats.live += 1;
         let node = self.nodes.entry(index);
         let payload = payload.take().expect("a payload is added once");
-        node.arm(generation, kind, payload, record);
+        node.arm(generation, kind, payload, add_record);
         self.wheel.link(&self.nodes, node, self.clock.tick.deadline_tick(schedule.due));
         if let TimerKind::Periodic = kind {
             *self.nodes.schedule_mut(index) = schedule;
@@ -603,7 +603,10 @@ impl<T> Engine<T> {
     /// process.
     pub(super) fn begin_pass_and_end_if_empty(&mut self, budget: usize) {
         let has_urgent = self.begin_pass(budget);
-        if !has_urgent && self.wheel.is_pass_done() && !self.backlog.may_have_low_messages() {
+        if !has_urgent
+            && self.wheel.is_pass_done()
+            && !self.backlog.may_have_low_priority_messages()
+        {
             // Messages that arrive after this point belong to the next pass.
             self.end_pass();
         }
@@ -1053,16 +1056,17 @@ impl<T> Engine<T> {
     /// [`drop_cancelled_payloads`](TimersAtClose::drop_cancelled_payloads) on the result, at a
     /// point where user code may run.
     pub(crate) fn close(&mut self) -> TimersAtClose<T> {
-        let mut found = TimersAtClose { pending: Vec::new(), cancelled_payloads: Vec::new() };
+        let mut ended_timers =
+            TimersAtClose { pending: Vec::new(), cancelled_payloads: Vec::new() };
         if mem::replace(&mut self.closed, true) {
-            return found;
+            return ended_timers;
         }
         self.add_allowance_end = 0;
         self.shared.mailbox.close();
         self.backlog = Backlog::default();
         self.nodes.adopt_all_pages();
         for index in self.nodes.possibly_used_indices() {
-            self.end_timer_at_close(index, &mut found);
+            self.end_timer_at_close(index, &mut ended_timers);
         }
         if self.stats.in_pass {
             self.end_pass();
@@ -1072,10 +1076,10 @@ impl<T> Engine<T> {
             self.shared.number,
             self.next_generation.max(self.nodes.remote_generation_bound()),
         );
-        found
+        ended_timers
     }
 
-    fn end_timer_at_close(&mut self, index: u32, found: &mut TimersAtClose<T>) {
+    fn end_timer_at_close(&mut self, index: u32, ended_timers: &mut TimersAtClose<T>) {
         let node = self.nodes.entry(index);
         let outcome = node.state().end_at_close();
         let has_payload = match outcome {
@@ -1098,13 +1102,17 @@ impl<T> Engine<T> {
         if let CloseOutcome::Cancelled { .. } = outcome {
             self.stats.count_cancelled();
             self.stats.counts.remote_cancels += 1;
-            found.cancelled_payloads.extend(payload);
+            ended_timers.cancelled_payloads.extend(payload);
         } else {
             self.stats.live -= 1;
             self.stats.counts.handed_back += 1;
             let generation = node.state().generation();
             let handle = self.handle_template.with_index_and_generation(index, generation);
-            found.pending.extend(payload.map(|payload| TimerAtClose { handle, due, payload }));
+            ended_timers.pending.extend(payload.map(|payload| TimerAtClose {
+                handle,
+                due,
+                payload,
+            }));
         }
     }
 
@@ -1256,7 +1264,7 @@ impl<T> Engine<T> {
         while let Err(reason) = self.grant_add_allowance(max_adds) {
             // Consumes one low-priority message. A callback may add the timer during a pass, so the
             // phase of that pass is saved and restored.
-            let interrupted = mem::replace(&mut self.backlog.phase, MessagePhase::low(1));
+            let interrupted = mem::replace(&mut self.backlog.phase, MessagePhase::low_priority(1));
             let step = self.next_message_step();
             let MessagePhase { budget, .. } = mem::replace(&mut self.backlog.phase, interrupted);
             if budget > 0 {
@@ -1297,7 +1305,7 @@ impl Engine<Callback> {
         if let Some(claimed) = self.claim_next_due() {
             return Some(UserCodeStep::Due(claimed));
         }
-        if self.backlog.may_have_low_messages()
+        if self.backlog.may_have_low_priority_messages()
             && let Some(step) = self.next_message_step()
         {
             return Some(step);

@@ -1186,7 +1186,7 @@ impl<T> Shard<T> {
         if let Some(claimed) = self.engine.claim_next_due() {
             return Some(claimed);
         }
-        if self.engine.backlog.may_have_low_messages()
+        if self.engine.backlog.may_have_low_priority_messages()
             && let Some(claimed) = self.claim_from_messages()
         {
             return Some(claimed);

@@ -91,8 +91,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     fn check_entry(&self, level: usize, slot: u32, deadline: u64, location: Location) {
         let current = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, self.current);
         let current_slot = Geometry::<LEVEL_BITS, LEVELS>::slot_indices_of_level(level).start
-            + Geometry::<LEVEL_BITS, LEVELS>::position(level, current);
-        let slots_ahead = u64::from(Geometry::<LEVEL_BITS, LEVELS>::position(
+            + Geometry::<LEVEL_BITS, LEVELS>::position_in_ring(level, current);
+        let slots_ahead = u64::from(Geometry::<LEVEL_BITS, LEVELS>::position_in_ring(
             level,
             u64::from(slot.wrapping_sub(current_slot)),
         ));

@@ -63,7 +63,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Geometry<LEVEL_BITS, LEVELS> {
 
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // A position has at most 20 bits.
-    pub(super) const fn position(level: usize, number: u64) -> u32 {
+    pub(super) const fn position_in_ring(level: usize, number: u64) -> u32 {
         let ring =
             if level == 0 { Self::FIRST_LEVEL_SLOT_COUNT } else { Self::SLOTS_PER_UPPER_LEVEL };
         (number & (ring as u64 - 1)) as u32
@@ -92,7 +92,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Geometry<LEVEL_BITS, LEVELS> {
     #[allow(clippy::cast_possible_truncation)] // Slot indices are below 2^23.
     pub(super) const fn upper_slot(level: usize, number: u64) -> u32 {
         let first = Self::FIRST_LEVEL_SLOT_COUNT + (level - 1) * Self::SLOTS_PER_UPPER_LEVEL;
-        first as u32 + Self::position(level, number)
+        first as u32 + Self::position_in_ring(level, number)
     }
 
     /// The index of the *late* slot, which the module `raw` defines.

@@ -811,7 +811,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         if count == 0 {
             return None;
         }
-        let from = slots.start + Geometry::<LEVEL_BITS, LEVELS>::position(level, previous + 1);
+        let from =
+            slots.start + Geometry::<LEVEL_BITS, LEVELS>::position_in_ring(level, previous + 1);
         // The range may wrap around the ring.
         let ring_len = slots.end - slots.start;
         let end = from + u32::try_from(count).map_or(ring_len, |count| count.min(ring_len));
@@ -823,7 +824,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             }
         })?;
         let slots_ahead = u64::from(found.wrapping_sub(from));
-        let slots_ahead = Geometry::<LEVEL_BITS, LEVELS>::position(level, slots_ahead);
+        let slots_ahead = Geometry::<LEVEL_BITS, LEVELS>::position_in_ring(level, slots_ahead);
         Some(previous + 1 + u64::from(slots_ahead))
     }
 

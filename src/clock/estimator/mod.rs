@@ -95,10 +95,11 @@ struct AnchorWindow {
 #[derive(Clone, Copy, Debug)]
 enum CalibrationState {
     NoAnchor,
-    /// The rate is being measured between the anchor `since` and a later anchor. `previous_rate` is
-    /// the rate measured before `since`. Two consecutive rates that agree end the calibration.
+    /// The rate is being measured between the anchor `start_anchor` and a later anchor.
+    /// `previous_rate` is the rate measured before `start_anchor`. Two consecutive rates that agree
+    /// end the calibration.
     Calibrating {
-        since: Anchor,
+        start_anchor: Anchor,
         previous_rate: Option<RateBounds>,
     },
     Calibrated {
@@ -157,10 +158,11 @@ impl ClockEstimator {
         self.window.last_count = u64::MAX;
         match self.state {
             CalibrationState::NoAnchor => {
-                self.state = CalibrationState::Calibrating { since: anchor, previous_rate: None }
+                self.state =
+                    CalibrationState::Calibrating { start_anchor: anchor, previous_rate: None }
             }
-            CalibrationState::Calibrating { since, previous_rate } => {
-                self.advance_calibration(since, previous_rate, anchor);
+            CalibrationState::Calibrating { start_anchor, previous_rate } => {
+                self.advance_calibration(start_anchor, previous_rate, anchor);
             }
             CalibrationState::Calibrated { previous, rate }
                 if rate.is_consistent(previous, anchor) =>
@@ -174,19 +176,20 @@ impl ClockEstimator {
 
     fn advance_calibration(
         &mut self,
-        since: Anchor,
+        start_anchor: Anchor,
         previous_rate: Option<RateBounds>,
         anchor: Anchor,
     ) {
-        if anchor.clock_nanos.saturating_sub(since.clock_nanos) < CALIBRATION_MIN_NANOS {
+        if anchor.clock_nanos.saturating_sub(start_anchor.clock_nanos) < CALIBRATION_MIN_NANOS {
             return;
         }
-        match (previous_rate, RateBounds::measured(since, anchor)) {
+        match (previous_rate, RateBounds::measured(start_anchor, anchor)) {
             (Some(previous_rate), Some(rate)) if rate.agrees_with(previous_rate) => {
                 self.set_anchor(rate.widen_bounds(), anchor);
             }
             (_, rate) => {
-                self.state = CalibrationState::Calibrating { since: anchor, previous_rate: rate }
+                self.state =
+                    CalibrationState::Calibrating { start_anchor: anchor, previous_rate: rate }
             }
         }
     }
@@ -213,7 +216,7 @@ impl ClockEstimator {
             anchor.clock_nanos.saturating_sub(self.last_fault_nanos) > FAULT_FORGOTTEN_AFTER_NANOS;
         self.recent_faults = if previous_fault_is_forgotten { 1 } else { self.recent_faults + 1 };
         self.last_fault_nanos = anchor.clock_nanos;
-        self.state = CalibrationState::Calibrating { since: anchor, previous_rate: None };
+        self.state = CalibrationState::Calibrating { start_anchor: anchor, previous_rate: None };
         self.recent_faults < FAULTS_MAX
     }
 }
@@ -221,14 +224,14 @@ impl ClockEstimator {
 impl RateBounds {
     /// Measures the rate between two anchors. Returns `None` if these anchors do not give a precise
     /// rate.
-    fn measured(since: Anchor, anchor: Anchor) -> Option<Self> {
+    fn measured(start_anchor: Anchor, anchor: Anchor) -> Option<Self> {
         let nanos = anchor
             .clock_nanos
-            .checked_sub(since.clock_nanos)
+            .checked_sub(start_anchor.clock_nanos)
             .filter(|&nanos| nanos <= CALIBRATION_MAX_NANOS)?
             << 32;
-        let counts_min = anchor.count_before.checked_sub(since.count_after)?;
-        let counts_max = anchor.count_after.checked_sub(since.count_before)?;
+        let counts_min = anchor.count_before.checked_sub(start_anchor.count_after)?;
+        let counts_max = anchor.count_after.checked_sub(start_anchor.count_before)?;
         let rate =
             Self { min: nanos.checked_div(counts_max)?, max: nanos.checked_div(counts_min)? + 1 };
         // If the thread was interrupted while it took an anchor, the bounds are far apart. If the
@@ -248,14 +251,14 @@ impl RateBounds {
     }
 
     /// Returns true if both anchors can be correct at this rate.
-    fn is_consistent(self, since: Anchor, anchor: Anchor) -> bool {
+    fn is_consistent(self, start_anchor: Anchor, anchor: Anchor) -> bool {
         let elapsed_nanos = |from: u64, to: u64, rate: u64| {
             Some((u128::from(to.checked_sub(from)?) * u128::from(rate)) >> 32)
         };
         let (Some(nanos), Some(elapsed_min), Some(elapsed_max)) = (
-            anchor.clock_nanos.checked_sub(since.clock_nanos).map(u128::from),
-            elapsed_nanos(since.count_after, anchor.count_before, self.min),
-            elapsed_nanos(since.count_before, anchor.count_after, self.max),
+            anchor.clock_nanos.checked_sub(start_anchor.clock_nanos).map(u128::from),
+            elapsed_nanos(start_anchor.count_after, anchor.count_before, self.min),
+            elapsed_nanos(start_anchor.count_before, anchor.count_after, self.max),
         ) else {
             return false;
         };

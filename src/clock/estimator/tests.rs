@@ -396,22 +396,27 @@ fn rates_agree_to_one_part_in_64() {
 fn anchors_are_consistent_to_the_nanosecond() {
     // One nanosecond per count.
     let rate = RateBounds { min: 1 << 32, max: 1 << 32 };
-    let at = |count, nanos| anchor(count, nanos, count);
-    let is_consistent = |nanos: u64| rate.is_consistent(at(7, 5), at(1_007, 5 + nanos));
+    let exact_anchor = |count, nanos| anchor(count, nanos, count);
+    let is_consistent =
+        |nanos: u64| rate.is_consistent(exact_anchor(7, 5), exact_anchor(1_007, 5 + nanos));
     assert_eq!(
         [998, 999, 1_000, 1_001, 1_002].map(is_consistent),
         [false, true, true, true, false]
     );
-    assert!(!rate.is_consistent(at(7, 5), at(1_007, 4)), "the clock went back");
-    assert!(!rate.is_consistent(at(7, 5), at(6, 1_005)), "the counter went back");
+    assert!(!rate.is_consistent(exact_anchor(7, 5), exact_anchor(1_007, 4)), "the clock went back");
+    assert!(
+        !rate.is_consistent(exact_anchor(7, 5), exact_anchor(6, 1_005)),
+        "the counter went back"
+    );
     // Tests each bound alone.
     let [min, max] =
         [(1 << 31, 1 << 32), (1 << 32, 1 << 33)].map(|(min, max)| RateBounds { min, max });
     assert!(
-        min.is_consistent(at(0, 0), at(1_000, 500)) && !min.is_consistent(at(0, 0), at(1_000, 498))
+        min.is_consistent(exact_anchor(0, 0), exact_anchor(1_000, 500))
+            && !min.is_consistent(exact_anchor(0, 0), exact_anchor(1_000, 498))
     );
     assert!(
-        max.is_consistent(at(0, 0), at(1_000, 2_001))
-            && !max.is_consistent(at(0, 0), at(1_000, 2_002))
+        max.is_consistent(exact_anchor(0, 0), exact_anchor(1_000, 2_001))
+            && !max.is_consistent(exact_anchor(0, 0), exact_anchor(1_000, 2_002))
     );
 }

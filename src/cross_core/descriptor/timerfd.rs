@@ -79,17 +79,18 @@ impl TimerDescriptor {
     /// and the result of `time_left` are `None`, disarms the descriptor.
     pub(crate) fn arm(&self, deadline: Option<u64>, time_left: impl FnOnce() -> Option<Duration>) {
         let deadline = deadline.unwrap_or(NO_DEADLINE_ARMED);
-        let begun = self.trigger_count_unless_triggering();
+        let trigger_count = self.trigger_count_unless_triggering();
         // Both `Relaxed`: only the owner uses the two fields loaded here.
         let is_armed = deadline == self.armed_deadline.load(Ordering::Relaxed);
-        if is_armed && begun == Some(self.triggers_begun_when_armed.load(Ordering::Relaxed)) {
+        if is_armed && trigger_count == Some(self.triggers_begun_when_armed.load(Ordering::Relaxed))
+        {
             return;
         }
         self.set_expiry(time_left());
         // Both `Relaxed`: only the owner uses the two fields stored here. Stores the count from
         // before `set_expiry`: a call of `trigger` since then may have replaced `deadline`.
         self.triggers_begun_when_armed
-            .store(begun.unwrap_or(TRIGGER_IN_PROGRESS), Ordering::Relaxed);
+            .store(trigger_count.unwrap_or(TRIGGER_IN_PROGRESS), Ordering::Relaxed);
         self.armed_deadline.store(deadline, Ordering::Relaxed);
     }
 
@@ -106,21 +107,22 @@ impl TimerDescriptor {
 
     /// Returns the value of `triggers_begun`, or `None` if a call of `trigger` is in progress.
     fn trigger_count_unless_triggering(&self) -> Option<u64> {
-        // Acquire: pairs with the Release of `trigger`, so that `begun` is at least `ended`.
-        let ended = self.triggers_ended.load(Ordering::Acquire);
+        // Acquire: pairs with the Release of `trigger`, so that `triggers_begun` is at least
+        // `triggers_ended`.
+        let triggers_ended = self.triggers_ended.load(Ordering::Acquire);
         // Relaxed: this load may miss a call of `trigger` that has just begun. If `arm` leaves the
         // expiry unchanged, the missed `trigger` makes the descriptor readable. If `arm` sets a new
         // expiry, it may replace the expiry of the missed `trigger`. So the owner checks for
         // requests after `arm`.
-        let begun = self.triggers_begun.load(Ordering::Relaxed);
-        (begun == ended).then_some(begun)
+        let triggers_begun = self.triggers_begun.load(Ordering::Relaxed);
+        (triggers_begun == triggers_ended).then_some(triggers_begun)
     }
 
     fn set_expiry(&self, after: Option<Duration>) {
-        let expires =
+        let expiry =
             Itimerspec { it_interval: DISARMED, it_value: after.map_or(DISARMED, timespec) };
         // `timerfd_settime` fails only for an invalid time, or for a descriptor that is no timerfd.
-        timerfd_settime(&self.timerfd, TimerfdTimerFlags::empty(), &expires)
+        timerfd_settime(&self.timerfd, TimerfdTimerFlags::empty(), &expiry)
             .expect("a timerfd can be armed");
     }
 }
@@ -195,8 +197,9 @@ mod tests {
     use super::*;
 
     fn remaining(descriptor: &TimerDescriptor) -> Duration {
-        let left = rustix::time::timerfd_gettime(&descriptor.timerfd).expect("a timerfd").it_value;
-        Duration::try_from(left).expect("not negative")
+        let time_left =
+            rustix::time::timerfd_gettime(&descriptor.timerfd).expect("a timerfd").it_value;
+        Duration::try_from(time_left).expect("not negative")
     }
 
     const MINUTE: Duration = Duration::from_secs(60);

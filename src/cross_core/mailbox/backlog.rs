@@ -9,7 +9,7 @@ use super::{FIRST_INEXACT_COUNT, Mailbox, MessageList};
 use crate::limits::REVERSED_MESSAGES_PER_TURN_MAX;
 
 /// The index of low-priority messages in `Backlog::ready`.
-const LOW: usize = 0;
+const LOW_PRIORITY: usize = 0;
 /// The index of urgent messages in `Backlog::ready`.
 const URGENT: usize = 1;
 
@@ -44,7 +44,7 @@ pub(crate) struct MessagePhase {
 }
 
 impl MessagePhase {
-    pub(crate) const fn low(budget: usize) -> Self {
+    pub(crate) const fn low_priority(budget: usize) -> Self {
         Self { is_urgent: false, may_take_from_mailbox: true, budget }
     }
 }
@@ -64,7 +64,7 @@ impl Backlog {
 
     #[inline(never)]
     fn begin_pass_with_messages(&mut self, mailbox: &Mailbox, budget: usize) -> bool {
-        self.phase = MessagePhase::low(budget);
+        self.phase = MessagePhase::low_priority(budget);
         let has_urgent =
             self.ready[URGENT].first | self.unreversed.first != 0 || mailbox.urgent.has_messages();
         if has_urgent {
@@ -81,23 +81,23 @@ impl Backlog {
         *is_urgent = true;
         let is_odd = !budget.is_multiple_of(2);
         self.last_odd_budget_favored_low ^= is_odd;
-        let half = *budget / 2 + usize::from(is_odd && self.last_odd_budget_favored_low);
-        let low = self.ready[LOW].count() + mailbox.cancelled_count();
-        self.budget_reserved_for_low = half.min(low as usize);
+        let half_budget = *budget / 2 + usize::from(is_odd && self.last_odd_budget_favored_low);
+        let low_count = self.ready[LOW_PRIORITY].count() + mailbox.cancelled_count();
+        self.budget_reserved_for_low = half_budget.min(low_count as usize);
         *budget -= self.budget_reserved_for_low;
     }
 
     /// Returns true if this pass may have low-priority messages to consume.
     #[inline]
-    pub(crate) fn may_have_low_messages(&self) -> bool {
-        self.phase.may_take_from_mailbox || self.ready[LOW].first != 0
+    pub(crate) fn may_have_low_priority_messages(&self) -> bool {
+        self.phase.may_take_from_mailbox || self.ready[LOW_PRIORITY].first != 0
     }
 
     /// Returns true if the pass in progress still has to take messages out of the mailbox.
     pub(crate) fn must_take_from_mailbox(&self, mailbox: &Mailbox) -> bool {
         let MessagePhase { is_urgent, may_take_from_mailbox, .. } = self.phase;
         is_urgent && may_take_from_mailbox && mailbox.urgent.has_messages()
-            || (is_urgent || may_take_from_mailbox) && mailbox.low.has_messages()
+            || (is_urgent || may_take_from_mailbox) && mailbox.low_priority.has_messages()
     }
 
     /// Subtracts `extra_messages` from the budget, after a batch of several messages, or an event
@@ -146,14 +146,15 @@ impl Backlog {
                 }
                 self.reverse_urgent(REVERSED_MESSAGES_PER_TURN_MAX, replace_link);
             } else {
-                self.ready[LOW] = mailbox.low.take_all();
+                self.ready[LOW_PRIORITY] = mailbox.low_priority.take_all();
             }
             if self.phase.budget > 0 && self.ready[phase].first != 0 {
                 return true;
             }
         }
         if self.phase.is_urgent {
-            self.phase = MessagePhase::low(self.phase.budget + self.budget_reserved_for_low);
+            self.phase =
+                MessagePhase::low_priority(self.phase.budget + self.budget_reserved_for_low);
         }
         false
     }
@@ -165,16 +166,16 @@ impl Backlog {
         limit: usize,
         mut replace_link: impl FnMut(u32, u32) -> u32,
     ) {
-        let (mut from, mut to, mut moved) = (self.unreversed, self.reversed, 0);
-        while from.first != 0 && moved as usize != limit {
-            let third = replace_link(from.first, to.second);
-            (to.first, to.second) = (from.first, to.first);
-            (from.first, from.second) = (from.second, third);
-            moved += 1;
+        let (mut source, mut target, mut moved_count) = (self.unreversed, self.reversed, 0);
+        while source.first != 0 && moved_count as usize != limit {
+            let third = replace_link(source.first, target.second);
+            (target.first, target.second) = (source.first, target.first);
+            (source.first, source.second) = (source.second, third);
+            moved_count += 1;
         }
-        (from.count, to.count) = (from.count - moved, to.count + moved);
-        (self.unreversed, self.reversed) = (from, to);
-        if from.first == 0 {
+        (source.count, target.count) = (source.count - moved_count, target.count + moved_count);
+        (self.unreversed, self.reversed) = (source, target);
+        if source.first == 0 {
             self.ready[URGENT] = mem::take(&mut self.reversed);
         }
     }
@@ -183,7 +184,7 @@ impl Backlog {
     /// `FIRST_INEXACT_COUNT` may be inexact.
     #[inline]
     pub(crate) fn cancelled_count(&self) -> u32 {
-        self.ready[LOW].count()
+        self.ready[LOW_PRIORITY].count()
     }
 
     #[inline]

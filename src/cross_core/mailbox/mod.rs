@@ -100,7 +100,7 @@ const _: () = assert!(
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
     urgent: Stack,
-    low: Stack,
+    low_priority: Stack,
 }
 
 /// The queued messages of one priority.
@@ -153,8 +153,8 @@ impl Mailbox {
     pub(crate) fn push(&self, index: u32, link: &MailboxLink, kind: MessageKind) -> PushOutcome {
         match kind {
             MessageKind::AddedOrReset => self.urgent.push(index, link, 0),
-            MessageKind::Cancelled => self.low.push(index, link, PAYLOAD_TO_DROP_FLAG),
-            MessageKind::CancelledPayloadTaken => self.low.push(index, link, 0),
+            MessageKind::Cancelled => self.low_priority.push(index, link, PAYLOAD_TO_DROP_FLAG),
+            MessageKind::CancelledPayloadTaken => self.low_priority.push(index, link, 0),
         }
     }
 
@@ -168,7 +168,7 @@ impl Mailbox {
 
     /// Closes the mailbox and discards its messages. Called once.
     pub(crate) fn close(&self) {
-        for stack in [&self.urgent, &self.low] {
+        for stack in [&self.urgent, &self.low_priority] {
             // Acquire (M1): the pushers' writes happen before the owner's `end_at_close` for all
             // state words (`state`).
             stack.head.swap(CLOSED, Ordering::Acquire);
@@ -182,8 +182,8 @@ impl Mailbox {
         // The loads are relaxed: before them, the owner has announced its sleep and executed fence
         // F1 (see `parker`).
         self.has_urgent()
-            || self.low.depth() >= wake_depth
-            || ends_on_cancel && self.low.has_payload_to_drop()
+            || self.low_priority.depth() >= wake_depth
+            || ends_on_cancel && self.low_priority.has_payload_to_drop()
     }
 
     #[inline]
@@ -197,7 +197,8 @@ impl Mailbox {
     pub(crate) fn is_empty(&self) -> bool {
         // Both `Relaxed`: a later turn sees a message that these loads miss, and `take_all`
         // acquires.
-        self.urgent.head.load(Ordering::Relaxed) | self.low.head.load(Ordering::Relaxed) == EMPTY
+        self.urgent.head.load(Ordering::Relaxed) | self.low_priority.head.load(Ordering::Relaxed)
+            == EMPTY
     }
 
     /// Returns true if an urgent message is queued, or a thread has [requested a
@@ -208,18 +209,18 @@ impl Mailbox {
 
     /// Returns the number of queued messages, counting at most `FIRST_INEXACT_COUNT` in each stack.
     pub(crate) fn depth(&self) -> u32 {
-        self.urgent.depth().saturating_add(self.low.depth())
+        self.urgent.depth().saturating_add(self.low_priority.depth())
     }
 
     /// Returns the number of queued low-priority messages, counting at most `FIRST_INEXACT_COUNT`.
     pub(crate) fn cancelled_count(&self) -> u32 {
-        self.low.depth()
+        self.low_priority.depth()
     }
 
     /// Returns the queued urgent messages and the queued low-priority messages, without taking
     /// them. Only the owner may call this.
     pub(crate) fn peek_messages(&self) -> [MessageList; 2] {
-        [self.urgent.peek_messages(), self.low.peek_messages()]
+        [self.urgent.peek_messages(), self.low_priority.peek_messages()]
     }
 }
 
@@ -229,7 +230,7 @@ impl Stack {
         // Relaxed: the compare-and-swap confirms the value.
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
-            let counted = if head & COUNT_MASK < COUNT_MASK {
+            let flags_and_count = if head & COUNT_MASK < COUNT_MASK {
                 (head & (PAYLOAD_TO_DROP_FLAG | COUNT_MASK)) + 1
             } else if head == CLOSED {
                 return PushOutcome::Closed;
@@ -238,16 +239,25 @@ impl Stack {
             };
             // Relaxed: the compare-and-swap below publishes the link.
             link.0.store(second_in_head(head), Ordering::Relaxed);
-            let second = u64::from(newest_in_head(head)) << SECOND_NEWEST_SHIFT;
-            let new = second | u64::from(index) << NEWEST_SHIFT | payload_flag | counted;
+            let second_newest = u64::from(newest_in_head(head)) << SECOND_NEWEST_SHIFT;
+            let new_head =
+                second_newest | u64::from(index) << NEWEST_SHIFT | payload_flag | flags_and_count;
             // Release (M1): publishes the link to the owner's `take_all`. Relaxed: a failed
             // compare-and-swap is retried.
-            match self.head.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
+            match self.head.compare_exchange_weak(
+                head,
+                new_head,
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => {
                     let has_set_payload_flag = payload_flag & !head != 0;
-                    return PushOutcome::Queued { depth: count_in_head(new), has_set_payload_flag };
+                    return PushOutcome::Queued {
+                        depth: count_in_head(new_head),
+                        has_set_payload_flag,
+                    };
                 }
-                Err(found) => head = found,
+                Err(newer_head) => head = newer_head,
             }
         }
     }

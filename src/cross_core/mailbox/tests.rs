@@ -5,7 +5,7 @@ use std::iter;
 use super::*;
 use crate::limits::REVERSED_MESSAGES_PER_TURN_MAX;
 
-fn pack(depth: u32, second: u32, newest: u32) -> u64 {
+fn pack_head(depth: u32, second: u32, newest: u32) -> u64 {
     u64::from(second) << SECOND_NEWEST_SHIFT | u64::from(newest) << NEWEST_SHIFT | u64::from(depth)
 }
 
@@ -113,7 +113,7 @@ fn a_pass_without_messages_takes_no_later_message() {
     assert!(backlog.phase.is_urgent, "the pass is abandoned here");
     assert!(!backlog.begin_pass(&mailbox, UNLIMITED));
     push(2, MessageKind::Cancelled);
-    assert!(!backlog.phase.is_urgent && !backlog.may_have_low_messages());
+    assert!(!backlog.phase.is_urgent && !backlog.may_have_low_priority_messages());
     assert_eq!(consume_phase(&mut backlog, &mailbox, &links), []);
 }
 
@@ -133,9 +133,9 @@ fn low_priority_messages_wait_for_the_end_of_urgent_phase() {
     push(8, MessageKind::Cancelled);
     assert!(backlog.phase.is_urgent);
     assert_eq!(consume_phase(&mut backlog, &mailbox, &links), [6]);
-    assert!(!backlog.phase.is_urgent && backlog.may_have_low_messages());
+    assert!(!backlog.phase.is_urgent && backlog.may_have_low_priority_messages());
     assert_eq!(consume_phase(&mut backlog, &mailbox, &links), [8, 4, 3, 2, 1]);
-    assert!(!backlog.may_have_low_messages());
+    assert!(!backlog.may_have_low_priority_messages());
     push(9, MessageKind::Cancelled);
     assert_eq!(consume_phase(&mut backlog, &mailbox, &links), [], "a phase takes messages once");
     assert_eq!(consume_pass(&mut backlog, UNLIMITED, &mailbox, &links), [vec![7], vec![9]]);
@@ -278,10 +278,10 @@ fn an_overflowed_count_still_reaches_multiples_of_wake_depth() {
 
 #[test]
 fn an_inexact_count_stays_until_the_last_message() {
-    let head = pack(MESSAGE_COUNT_OVERFLOW - 1, 2, 3);
+    let head = pack_head(MESSAGE_COUNT_OVERFLOW - 1, 2, 3);
     let links = [0, 0, 0, 1].map(|link| MailboxLink(AtomicU32::new(link)));
     let mut backlog = Backlog::default();
-    backlog.phase = MessagePhase::low(UNLIMITED);
+    backlog.phase = MessagePhase::low_priority(UNLIMITED);
     backlog.ready = [MessageList::from_head(head), MessageList::default()];
     let mut counts = vec![];
     while !backlog.is_empty() {
@@ -294,7 +294,8 @@ fn an_inexact_count_stays_until_the_last_message() {
 #[test]
 fn no_valid_head_equals_closed() {
     for index in [INDEX_MAX, 1] {
-        let stack = Stack { head: AtomicU64::new(pack(MESSAGE_COUNT_OVERFLOW - 1, 1, INDEX_MAX)) };
+        let stack =
+            Stack { head: AtomicU64::new(pack_head(MESSAGE_COUNT_OVERFLOW - 1, 1, INDEX_MAX)) };
         assert_eq!(
             queued_depth(stack.push(index, &MailboxLink::default(), 0)),
             FIRST_INEXACT_COUNT

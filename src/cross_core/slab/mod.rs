@@ -200,7 +200,7 @@ impl Slab {
         let slab = Arc::new(Self {
             pages: PageCell::new_table(),
             room_bits: array::from_fn(|_| AtomicU64::new(0)),
-            layout: PageLayout::of::<T>(),
+            layout: PageLayout::for_payload::<T>(),
             holds_callbacks,
             hints: Hints {
                 vacant_page_number_hint: AtomicHint::new(1),

@@ -572,12 +572,12 @@ impl<'n, T> OwnerNodeRef<'n, T> {
         generation: u64,
         kind: TimerKind,
         payload: impl BuildInPlace<T>,
-        record: AddRecord,
+        add_record: AddRecord,
     ) {
         // SAFETY: this is the owner; the node is free, so it has no payload.
         unsafe { payload.build(self.typed_node().payload().as_ptr()) };
         self.state().arm(generation, kind);
-        self.add_record().set(record);
+        self.add_record().set(add_record);
     }
 
     /// Returns this node's timer, which the owner must just have claimed.

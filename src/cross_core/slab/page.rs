@@ -114,7 +114,7 @@ pub(super) struct PagePtr(pub(super) NonNull<PageHeader>);
 unsafe impl Send for PagePtr {}
 
 impl PageLayout {
-    pub(super) const fn of<T>() -> Self {
+    pub(super) const fn for_payload<T>() -> Self {
         Self {
             nodes_offset: std::mem::offset_of!(Page<T>, nodes),
             node_stride: size_of::<Node<T>>(),
@@ -133,16 +133,16 @@ impl PageHeader {
 
     pub(super) fn record_returned_nodes(&self, count: u32) {
         // Both `Relaxed`: only the owner uses the count.
-        let returned = self.returned_node_count.load(Ordering::Relaxed) + u64::from(count);
-        self.returned_node_count.store(returned, Ordering::Relaxed);
+        let returned_count = self.returned_node_count.load(Ordering::Relaxed) + u64::from(count);
+        self.returned_node_count.store(returned_count, Ordering::Relaxed);
     }
 
     /// Returns a number above the generations of all remote timers that this page has had, ignoring
     /// [`REMOTE_GENERATION_BIT`] (see Generations in `slab`).
     pub(super) fn generation_bound(&self) -> u64 {
         // Relaxed: only the owner uses the count.
-        let returned = self.returned_node_count.load(Ordering::Relaxed);
-        (self.first_generation() & !REMOTE_GENERATION_BIT) + returned + PAGE_LEN as u64
+        let returned_count = self.returned_node_count.load(Ordering::Relaxed);
+        (self.first_generation() & !REMOTE_GENERATION_BIT) + returned_count + PAGE_LEN as u64
     }
 
     #[inline]
@@ -333,12 +333,14 @@ impl FreeList {
                 prefetch(link((next_plus_one as usize).wrapping_sub(1)));
             }
             // Adds one to the tag, and subtracts one from the count.
-            let new = head.wrapping_add((1 << 32) - (1 << 16)) & !0xFFFF | u64::from(next_plus_one);
+            let new_head =
+                head.wrapping_add((1 << 32) - (1 << 16)) & !0xFFFF | u64::from(next_plus_one);
             // Both `Acquire` (G1): a successful CAS sees the writes of the node's previous user. A
             // failed CAS sees the links from the newer head.
-            match self.0.compare_exchange_weak(head, new, Ordering::Acquire, Ordering::Acquire) {
+            match self.0.compare_exchange_weak(head, new_head, Ordering::Acquire, Ordering::Acquire)
+            {
                 Ok(_) => return Some((place, free_count)),
-                Err(found) => head = found,
+                Err(newer_head) => head = newer_head,
             }
         }
     }
@@ -357,12 +359,13 @@ impl FreeList {
         loop {
             last_link.set(relative_link(last_place, first_free_place_of(head).unwrap_or(0)));
             let count_after = free_count_of(head) + count as usize;
-            let new = head >> 32 << 32 | (count_after as u64) << 16 | (first_place as u64 + 1);
+            let new_head = head >> 32 << 32 | (count_after as u64) << 16 | (first_place as u64 + 1);
             // Release (G1): publishes the links, and the writes of the nodes' previous users.
             // Relaxed: a failed CAS is retried.
-            match self.0.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
+            match self.0.compare_exchange_weak(head, new_head, Ordering::Release, Ordering::Relaxed)
+            {
                 Ok(_) => return (free_count_of(head), count_after),
-                Err(found) => head = found,
+                Err(newer_head) => head = newer_head,
             }
         }
     }
@@ -371,11 +374,14 @@ impl FreeList {
     pub(super) fn try_take_entire_page(&self) -> bool {
         // Relaxed: the CAS confirms the value.
         let head = self.0.load(Ordering::Relaxed);
-        let taken = (head >> 32).wrapping_add(1) << 32;
+        let empty_head = (head >> 32).wrapping_add(1) << 32;
         // Acquire (G1): sees the writes of the nodes' previous users. Relaxed: a failed CAS's value
         // is unused.
         free_count_of(head) == PAGE_LEN
-            && self.0.compare_exchange(head, taken, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            && self
+                .0
+                .compare_exchange(head, empty_head, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
     }
 
     pub(super) fn has_free(&self) -> bool {

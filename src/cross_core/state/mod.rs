@@ -240,7 +240,7 @@ enum Phase {
 
 impl Phase {
     #[inline]
-    const fn of(word: u64) -> Self {
+    const fn from_word(word: u64) -> Self {
         match word & PHASE_MASK {
             0 => Self::Idle,
             1 => Self::Private,
@@ -450,8 +450,14 @@ pub(crate) struct StateWord(AtomicU64);
 impl StateWord {
     /// Performs a CAS on the word, with orderings that each caller justifies.
     #[inline]
-    fn cas(&self, from: u64, to: u64, success: Ordering, failure: Ordering) -> Result<(), u64> {
-        self.0.compare_exchange(from, to, success, failure).map(drop)
+    fn cas(
+        &self,
+        old_word: u64,
+        new_word: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<(), u64> {
+        self.0.compare_exchange(old_word, new_word, success, failure).map(drop)
     }
 
     #[inline]
@@ -504,7 +510,7 @@ impl StateWord {
             if self.cas(word, running_word, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                 return ClaimOutcome::Fires(ClaimedRun(running_word));
             }
-        } else if Phase::of(word) == Phase::Private {
+        } else if Phase::from_word(word) == Phase::Private {
             let running_word = Phase::Running.set_in_word(word);
             // Release (S2): publishes the effects of this node's earlier callbacks. A plain store
             // suffices: no other thread writes the word of a private timer.
@@ -519,7 +525,7 @@ impl StateWord {
         loop {
             let word = self.load_relaxed();
             let running_word = Phase::Running.set_in_word(word);
-            let (to, outcome) = match Phase::of(word) {
+            let (new_word, outcome) = match Phase::from_word(word) {
                 Phase::Armed if word & NEW_DEADLINE != 0 => (
                     word & !(NEW_DEADLINE | POSTPONABLE),
                     ClaimOutcome::NewDeadline { periodic: word & PERIODIC != 0 },
@@ -532,7 +538,7 @@ impl StateWord {
                 _ => return ClaimOutcome::AwaitsMessage,
             };
             // Acquire (S3): sees the requested deadline. Relaxed: a failed CAS is retried.
-            if self.cas(word, to, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            if self.cas(word, new_word, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return outcome;
             }
         }
@@ -579,7 +585,7 @@ impl StateWord {
             if word >> GENERATION_SHIFT != generation {
                 return Err(Cancel::Ended);
             }
-            let (to, answer) = match Phase::of(word) {
+            let (new_word, answer) = match Phase::from_word(word) {
                 Phase::Armed if word & QUEUED != 0 => (Phase::make_idle(word), Ok(FreeWhen::Later)),
                 Phase::Armed => (Phase::make_idle(word), Ok(FreeWhen::Now)),
                 Phase::Resetting => {
@@ -595,7 +601,7 @@ impl StateWord {
             };
             // Acquire (S3): a remote reset's write of the requested deadline happens before the
             // node's next timer overwrites that deadline. Relaxed: a failed CAS is retried.
-            if self.cas(word, to, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            if self.cas(word, new_word, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return answer;
             }
         }
@@ -668,7 +674,7 @@ impl StateWord {
     fn consume_message_slow(&self) -> ConsumedMessage {
         loop {
             let word = self.load_relaxed();
-            let (to, consumed) = match Phase::of(word) {
+            let (new_word, consumed) = match Phase::from_word(word) {
                 Phase::Armed if word & NEW_DEADLINE != 0 => (
                     without_queued_and_new_deadline(word),
                     ConsumedMessage::NewDeadline { periodic: word & PERIODIC != 0 },
@@ -685,7 +691,7 @@ impl StateWord {
             };
             // AcqRel: the CAS acquires the requested deadline (S3), and releases the owner's use of
             // the link (S4). Relaxed: a failed CAS is retried.
-            if self.cas(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            if self.cas(word, new_word, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 return consumed;
             }
         }
@@ -696,7 +702,7 @@ impl StateWord {
     pub(crate) fn end_at_close(&self) -> CloseOutcome {
         loop {
             let word = self.load_relaxed();
-            let outcome = match Phase::of(word) {
+            let outcome = match Phase::from_word(word) {
                 // A running timer ends when its run ends.
                 Phase::Idle | Phase::Running | Phase::Stopping => return CloseOutcome::NoPayload,
                 // At the shard's end, a remote reset in progress fails, but may have overwritten
@@ -736,7 +742,7 @@ impl StateWord {
     pub(crate) fn prepare_owner_reset(&self, generation: u64) -> Option<bool> {
         loop {
             let word = self.load_relaxed();
-            let to = match Phase::of(word) {
+            let new_word = match Phase::from_word(word) {
                 _ if word >> GENERATION_SHIFT != generation => return None,
                 // A remote reset in progress is ordered after this reset, and may have an earlier
                 // deadline. Clearing *postponable* makes the remote thread send a message.
@@ -747,7 +753,9 @@ impl StateWord {
             };
             // Acquire (S3): an earlier remote reset is ordered before this reset. Relaxed: a failed
             // CAS is retried.
-            if to == word || self.cas(word, to, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            if new_word == word
+                || self.cas(word, new_word, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            {
                 return Some(word & PERIODIC != 0);
             }
         }
@@ -772,7 +780,7 @@ impl StateWord {
         // Acquire (S3): sees the requested deadline.
         let word = self.0.load(Ordering::Acquire);
         let is_pending = word >> GENERATION_SHIFT == generation
-            && matches!(Phase::of(word), Phase::Private | Phase::Armed | Phase::Resetting);
+            && matches!(Phase::from_word(word), Phase::Private | Phase::Armed | Phase::Resetting);
         is_pending.then_some(word & NEW_DEADLINE != 0)
     }
 
@@ -781,7 +789,7 @@ impl StateWord {
         let word = self.load_relaxed();
         word >> GENERATION_SHIFT == generation
             && word & PERIODIC != 0
-            && matches!(Phase::of(word), Phase::Armed | Phase::Resetting | Phase::Running)
+            && matches!(Phase::from_word(word), Phase::Armed | Phase::Resetting | Phase::Running)
     }
 
     /// Returns the generation of the node's timer, if the timer is pending and was added by the
@@ -789,7 +797,7 @@ impl StateWord {
     pub(crate) fn pending_owner_added_generation(&self) -> Option<u64> {
         let word = self.load_relaxed();
         let is_pending =
-            matches!(Phase::of(word), Phase::Private | Phase::Armed | Phase::Resetting);
+            matches!(Phase::from_word(word), Phase::Private | Phase::Armed | Phase::Resetting);
         let generation = word >> GENERATION_SHIFT;
         (is_pending && generation & REMOTE_GENERATION_BIT == 0).then_some(generation)
     }
@@ -805,7 +813,7 @@ impl StateWord {
     pub(crate) fn has_unconsumed_remote_cancel(&self) -> bool {
         let word = self.load_relaxed();
         word & CANCELLED_BY_OWNER == 0
-            && matches!(Phase::of(word), Phase::Cancelled | Phase::Cancelling)
+            && matches!(Phase::from_word(word), Phase::Cancelled | Phase::Cancelling)
     }
 
     /// Returns true if the node has no timer and no queued message.
@@ -817,7 +825,7 @@ impl StateWord {
     #[cfg(feature = "origins")]
     pub(crate) fn has_payload(&self) -> bool {
         let word = self.load_relaxed();
-        match Phase::of(word) {
+        match Phase::from_word(word) {
             Phase::Private | Phase::Armed | Phase::Resetting => true,
             Phase::Cancelled | Phase::Cancelling => {
                 word & (CANCELLED_BY_OWNER | PAYLOAD_TAKEN) == 0
@@ -848,7 +856,7 @@ impl StateWord {
         let word = self.load_relaxed();
         // Release (S2): publishes the effects of this node's earlier callbacks. Relaxed: the value
         // of a failed CAS is unused.
-        Phase::of(word) == Phase::Armed
+        Phase::from_word(word) == Phase::Armed
             && self
                 .cas(word, Phase::make_idle(word) & !QUEUED, Ordering::Release, Ordering::Relaxed)
                 .is_ok()
@@ -860,12 +868,12 @@ impl StateWord {
     pub(crate) fn try_cancel_remote_fast(&self, generation: u64) -> bool {
         // A load before the CAS would fetch the cache line twice: to read it, and then to write it.
         let likely_word = Phase::Armed.set_in_word(generation << GENERATION_SHIFT);
-        let to = Phase::Cancelled.set_in_word(likely_word) | QUEUED;
+        let new_word = Phase::Cancelled.set_in_word(likely_word) | QUEUED;
         debug_assert_eq!(generation & REMOTE_GENERATION_BIT, 0);
         // AcqRel: this thread's earlier writes happen before the owner drops the payload (S1). The
         // owner's last use of the link happens before this thread's use (S4). Relaxed: the value of
         // a failed CAS is unused.
-        self.cas(likely_word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.cas(likely_word, new_word, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Cancels the timer from a remote thread. Returns the result, and the caller's next step.
@@ -875,15 +883,15 @@ impl StateWord {
             if word >> GENERATION_SHIFT != generation {
                 return (Cancel::Ended, StepAfterCancelOrReset::Nothing);
             }
-            let (to, answer, next_step) = match Phase::of(word) {
+            let (new_word, answer, next_step) = match Phase::from_word(word) {
                 Phase::Armed if generation & REMOTE_GENERATION_BIT != 0 => (
                     Phase::Cancelling.set_in_word(word) | PAYLOAD_TAKEN,
                     Cancel::Cancelled,
                     StepAfterCancelOrReset::TakePayload,
                 ),
                 Phase::Armed => {
-                    let to = Phase::Cancelled.set_in_word(word) & !NEW_DEADLINE | QUEUED;
-                    (to, Cancel::Cancelled, StepAfterCancelOrReset::push_unless_queued(word))
+                    let new_word = Phase::Cancelled.set_in_word(word) & !NEW_DEADLINE | QUEUED;
+                    (new_word, Cancel::Cancelled, StepAfterCancelOrReset::push_unless_queued(word))
                 }
                 Phase::Resetting => (
                     Phase::Cancelling.set_in_word(word),
@@ -905,9 +913,9 @@ impl StateWord {
             // happen before this thread's next operations. If this thread takes the payload, the
             // CAS also acquires the adder's writes. On failure, Acquire (S2): after `Ended`, the
             // caller sees the callback's effects.
-            match self.cas(word, to, Ordering::AcqRel, Ordering::Acquire) {
+            match self.cas(word, new_word, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(()) => return (answer, next_step),
-                Err(found) => word = found,
+                Err(newer_word) => word = newer_word,
             }
         }
     }
@@ -919,19 +927,19 @@ impl StateWord {
         // `likely_word` is the word of a timer that was reset without a message, before the owner
         // applies the new deadline.
         let word_without_phase = generation << GENERATION_SHIFT | NEW_DEADLINE;
-        let [likely_word, to] = [Phase::Armed, Phase::Resetting]
+        let [likely_word, new_word] = [Phase::Armed, Phase::Resetting]
             .map(|phase| phase.set_in_word(word_without_phase) | POSTPONABLE);
         // Both `Acquire`: as in `begin_reset_slow`.
-        match self.cas(likely_word, to, Ordering::Acquire, Ordering::Acquire) {
+        match self.cas(likely_word, new_word, Ordering::Acquire, Ordering::Acquire) {
             Ok(()) => BeginResetOutcome::Begun { postponable: true },
-            Err(found) => self.begin_reset_slow(found, generation),
+            Err(newer_word) => self.begin_reset_slow(newer_word, generation),
         }
     }
 
     #[inline(never)]
     fn begin_reset_slow(&self, mut word: u64, generation: u64) -> BeginResetOutcome {
         loop {
-            match Phase::of(word) {
+            match Phase::from_word(word) {
                 _ if word >> GENERATION_SHIFT != generation => return BeginResetOutcome::Refused,
                 Phase::Armed => (),
                 Phase::Resetting => return BeginResetOutcome::Superseded,
@@ -941,10 +949,10 @@ impl StateWord {
             // write (S3). After a refused reset, the caller sees the effects of the timer's
             // callback (S2).
             let postponable = word & POSTPONABLE;
-            let to = Phase::Resetting.set_in_word(word) | postponable;
-            match self.cas(word, to, Ordering::Acquire, Ordering::Acquire) {
+            let new_word = Phase::Resetting.set_in_word(word) | postponable;
+            match self.cas(word, new_word, Ordering::Acquire, Ordering::Acquire) {
                 Ok(()) => return BeginResetOutcome::Begun { postponable: postponable != 0 },
-                Err(found) => word = found,
+                Err(newer_word) => word = newer_word,
             }
         }
     }
@@ -960,37 +968,37 @@ impl StateWord {
     #[inline]
     pub(crate) fn end_reset_without_message(&self) -> bool {
         let word = self.load_relaxed();
-        let to = Phase::Armed.set_in_word(word) | NEW_DEADLINE | POSTPONABLE;
+        let new_word = Phase::Armed.set_in_word(word) | NEW_DEADLINE | POSTPONABLE;
         // Release (S3): publishes the requested deadline. Relaxed: the value of a failed CAS is
         // unused.
-        Phase::of(word) == Phase::Resetting
+        Phase::from_word(word) == Phase::Resetting
             && word & POSTPONABLE != 0
-            && self.cas(word, to, Ordering::Release, Ordering::Relaxed).is_ok()
+            && self.cas(word, new_word, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
     /// Ends a reset, or a cancel in which this thread has taken the payload. Returns the next step,
     /// or `None` if the shard has ended since the reset or cancel began.
     #[inline]
-    pub(crate) fn end_reset_or_cancel(&self, by: ResetBy) -> Option<StepAfterCancelOrReset> {
+    pub(crate) fn end_reset_or_cancel(&self, resetter: ResetBy) -> Option<StepAfterCancelOrReset> {
         let word = self.load_relaxed();
-        if Phase::of(word) == Phase::Resetting {
-            let to = Phase::Armed.set_in_word(word) | NEW_DEADLINE | QUEUED;
+        if Phase::from_word(word) == Phase::Resetting {
+            let new_word = Phase::Armed.set_in_word(word) | NEW_DEADLINE | QUEUED;
             // AcqRel, Relaxed: as in `end_reset_or_cancel_slow`.
-            if self.cas(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            if self.cas(word, new_word, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 return Some(StepAfterCancelOrReset::push_unless_queued(word));
             }
         }
-        self.end_reset_or_cancel_slow(by)
+        self.end_reset_or_cancel_slow(resetter)
     }
 
     #[inline(never)]
-    fn end_reset_or_cancel_slow(&self, by: ResetBy) -> Option<StepAfterCancelOrReset> {
+    fn end_reset_or_cancel_slow(&self, resetter: ResetBy) -> Option<StepAfterCancelOrReset> {
         loop {
             let word = self.load_relaxed();
-            let to = match Phase::of(word) {
+            let new_word = match Phase::from_word(word) {
                 Phase::Resetting => Phase::Armed.set_in_word(word) | NEW_DEADLINE | QUEUED,
                 Phase::Cancelling
-                    if by == ResetBy::OtherThread
+                    if resetter == ResetBy::OtherThread
                         // Another thread added the timer, so its payload is `Send`.
                         && (word >> GENERATION_SHIFT) & REMOTE_GENERATION_BIT != 0
                         && word & (PAYLOAD_TAKEN | CANCELLED_BY_OWNER) == 0 =>
@@ -1003,8 +1011,8 @@ impl StateWord {
             // AcqRel: the CAS releases the deadline (S3), and this thread's use of the payload
             // (S1). A CAS that sets *queued* acquires the owner's last use of the link (S4). A CAS
             // that sets *payload taken* acquires the payload. Relaxed: a failed CAS is retried.
-            if self.cas(word, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                let takes_payload = to & PAYLOAD_TAKEN != 0 && word & PAYLOAD_TAKEN == 0;
+            if self.cas(word, new_word, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                let takes_payload = new_word & PAYLOAD_TAKEN != 0 && word & PAYLOAD_TAKEN == 0;
                 let next_step = StepAfterCancelOrReset::push_unless_queued(word);
                 return Some(if takes_payload {
                     StepAfterCancelOrReset::TakePayload
@@ -1021,7 +1029,7 @@ impl StateWord {
         // `Engine::set_period`. A handle from `TimerHandle::from_bits` synchronizes with the adder
         // only by this Acquire.
         let word = self.0.load(Ordering::Acquire);
-        match Phase::of(word) {
+        match Phase::from_word(word) {
             _ if word >> GENERATION_SHIFT != generation => TimerStatus::Ended,
             Phase::Private | Phase::Armed | Phase::Resetting => TimerStatus::Pending,
             Phase::Running | Phase::Stopping => TimerStatus::Running,
