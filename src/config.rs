@@ -138,8 +138,9 @@ impl Config {
     /// exception is a timer that was cancelled while a remote reset was queued: the next turn
     /// removes it.
     ///
-    /// For remote adds, the limit is approximate. A remote add does not see the timers that the
-    /// owner has added since its latest turn or announced sleep, but may count cancelled timers.
+    /// For remote adds, the limit is approximate. A remote add does not count the timers that the
+    /// owner has added since the owner's latest turn or announced sleep, but may count cancelled
+    /// timers.
     ///
     /// # Examples
     ///
@@ -178,7 +179,7 @@ impl Config {
     }
 
     /// Measures the duration of one callback in every `one_in`; 1 measures all, and 0 (the default)
-    /// measures none. The results are in
+    /// measures none. The durations are in
     /// [`metrics`](crate::metrics::ShardMetrics::callback_durations).
     ///
     /// A measured callback costs two more readings of a clock. A wheel of `Timers::per_worker_with`

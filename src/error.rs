@@ -124,7 +124,7 @@ impl AddErrorReason {
     }
 }
 
-/// Converts the reason. The kind is [`BrokenPipe`](io::ErrorKind::BrokenPipe) for
+/// Converts the reason to an I/O error. Its kind is [`BrokenPipe`](io::ErrorKind::BrokenPipe) for
 /// [`ShutDown`](AddErrorReason::ShutDown), and [`QuotaExceeded`](io::ErrorKind::QuotaExceeded)
 /// otherwise.
 ///
@@ -157,7 +157,7 @@ impl<F> fmt::Debug for AddError<F> {
 
 impl<F> Error for AddError<F> {}
 
-/// Converts the error, and drops the callback or payload. The kind depends on the
+/// Converts the error to an I/O error, and drops the callback or payload. The kind depends on the
 /// [`AddErrorReason`].
 ///
 /// # Examples
@@ -181,8 +181,8 @@ impl<F> From<AddError<F>> for io::Error {
     }
 }
 
-/// Returns the reason, and drops the callback or payload. Unlike the error, the reason is always
-/// `Send` and `Sync`.
+/// Returns the reason, and drops the callback or payload. Unlike an `AddError`, the reason is
+/// always `Send` and `Sync`.
 ///
 /// # Examples
 ///
@@ -236,7 +236,7 @@ impl fmt::Display for InsideCallbackError {
 
 impl Error for InsideCallbackError {}
 
-/// Converts the error. The kind is [`Deadlock`](io::ErrorKind::Deadlock).
+/// Converts the error to an I/O error of the kind [`Deadlock`](io::ErrorKind::Deadlock).
 ///
 /// # Examples
 ///
@@ -299,7 +299,7 @@ impl fmt::Display for ConfigError {
 
 impl Error for ConfigError {}
 
-/// Converts the error. The kind is:
+/// Converts the error to an I/O error of this kind:
 ///
 /// * [`InvalidInput`](io::ErrorKind::InvalidInput) for
 ///   [`TickOutOfRange`](ConfigError::TickOutOfRange).

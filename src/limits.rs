@@ -51,7 +51,7 @@ pub(crate) const PREFETCHED_TICKS: usize = if SMALL_LIMITS { 2 } else { 16 };
 pub(crate) const POSTPONABLE_PER_SLOT_MAX: u32 = if SMALL_LIMITS { 2 } else { 96 };
 
 /// Maximum number of entries that one turn moves to lower levels in advance, before the first tick
-/// of their slot (P7). A late turn may move more entries.
+/// of their slot (P7). A turn that begins late may move more entries.
 pub(crate) const CASCADED_AHEAD_PER_TURN_MAX: u32 = if SMALL_LIMITS { 6 } else { 8192 };
 
 /// The `LEVEL_BITS` of a shard's wheel.
@@ -181,13 +181,13 @@ pub(crate) const LONG_SLEEP_NANOS: u64 = 1_000_000_000;
 /// Maximum number of remote messages that one turn consumes, so that a flood causes no pause (P7).
 pub(crate) const MESSAGES_PER_TURN_MAX: usize = if SMALL_LIMITS { 1 << 20 } else { 1024 };
 
-/// The grace period, in nanoseconds. If no loop drives a wheel, a timer overdue by the grace period
-/// causes a report (see `metrics`).
+/// If no loop drives a wheel, a timer overdue by this many nanoseconds causes a report (see
+/// `metrics`).
 pub(crate) const SHORT_OVERDUE_GRACE_NANOS: u64 = 100_000_000;
 
-/// The longer grace period, in nanoseconds, instead of `SHORT_OVERDUE_GRACE_NANOS`. The longer
-/// period is for a `Shard`, a wheel of `Timers::per_worker`, and a thread that has registered a
-/// driver, installed a configuration or returned from `run_until`.
+/// This longer grace period replaces `SHORT_OVERDUE_GRACE_NANOS` for a `Shard`, a wheel of
+/// `Timers::per_worker`, and a thread that has registered a driver, installed a configuration or
+/// returned from `run_until`.
 pub(crate) const LONG_OVERDUE_GRACE_NANOS: u64 = 1_000_000_000;
 
 /// The number of times that a thread tries to claim a wheel of `Timers::per_worker`. If all
@@ -221,8 +221,8 @@ pub(crate) const COUNTS_PUBLISH_INTERVAL_TURNS: u64 = if SMALL_LIMITS { 2 } else
 pub(crate) const HISTOGRAM_MIN_NANOS_LOG2: u32 = 10;
 
 /// The number of cells of a histogram of durations. Each doubling of the duration, from a
-/// microsecond to more than an hour, takes four cells. The first and the last cell count shorter
-/// and longer durations.
+/// microsecond to more than an hour, takes four cells. The first cell counts shorter durations, and
+/// the last cell counts longer durations.
 pub(crate) const HISTOGRAM_CELLS: usize = if IS_LOOM { 2 } else { 1 + 4 * 32 + 1 };
 
 /// The shortest tick, in nanoseconds.

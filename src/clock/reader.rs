@@ -11,9 +11,10 @@ use super::{
 /// Inclusive bounds on the clock's time, in nanoseconds. An exact reading has equal bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reading {
-    /// The time is not before `min`. A turn fires the timers that are due at or before this bound.
+    /// The clock's time is at or after `min`. A turn fires the timers that are due at or before
+    /// this bound.
     pub(crate) min: u64,
-    /// The time is not after `max`. Nonzero delays count from this bound.
+    /// The clock's time is at or before `max`. Nonzero delays count from this bound.
     pub(crate) max: u64,
 }
 
@@ -22,8 +23,8 @@ impl Reading {
         Self { min: nanos, max: nanos }
     }
 
-    /// Raises each bound to the bound of `newer`, if that is later. Returns false if the clock went
-    /// backwards: `newer.max` is before `self.min`.
+    /// Raises each bound to the same bound of `newer`, if that bound is later. Returns false if the
+    /// clock went backwards: `newer.max` is before `self.min`.
     #[inline]
     pub(crate) fn advance_to(&mut self, newer: Self) -> bool {
         let is_monotonic = newer.max >= self.min;

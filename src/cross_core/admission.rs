@@ -63,7 +63,7 @@ impl AdmissionLimit {
     /// has failed.
     pub(crate) fn release(&self) {
         if !self.is_unlimited() {
-            // Relaxed: only the counts matter.
+            // Relaxed: no other data depends on the counts.
             self.counts.fetch_sub(RESERVATION_UNIT, Ordering::Relaxed);
         }
     }
@@ -112,7 +112,7 @@ mod tests {
     fn without_a_limit_no_reservations_are_counted() {
         let admission = AdmissionLimit::new(INDEX_MAX);
         assert!((0..100).all(|_| admission.try_reserve(false, || 0)));
-        // Relaxed: one thread.
+        // Relaxed: the test has one thread.
         assert_eq!(admission.counts.load(Ordering::Relaxed), 0);
     }
 }

@@ -24,7 +24,7 @@ pub(crate) struct Callback {
     not_send: PhantomData<*const ()>,
 }
 
-/// The operations on the stored value. `call` and `drop` take a pointer to the storage.
+/// The operations on a callback's stored value. `call` and `drop` take a pointer to the storage.
 pub(crate) struct VTable {
     /// Calls the value. Moves a one-shot callback's value out of the storage.
     call: unsafe fn(*mut ClosureStorage),
@@ -239,7 +239,8 @@ impl CallbackPtr {
 
     #[inline]
     pub(crate) fn run(self) {
-        // SAFETY: the pointer is to a callback (promised to `new`). This borrow ends before `call`.
+        // SAFETY: the pointer is to a callback (promised to `new`). The borrow ends before the
+        // call.
         let call = unsafe { self.0.as_ref() }.vtable.call;
         // SAFETY: the pointer is to a callback (promised to `new`), and `&raw mut` borrows nothing.
         let storage = unsafe { &raw mut (*self.0.as_ptr()).storage };

@@ -170,7 +170,8 @@ impl TimerHandle {
     pub fn from_bits(bits: u128) -> Option<Self> {
         let shard_and_index = NonZeroU64::new(bits as u64)?;
         let handle = Self { generation: (bits >> 64) as u64, shard_and_index };
-        // Rejects invalid handles, because the functions in `OwnerHandleVTable` rely on valid ones.
+        // Rejects invalid handles, because the functions in `OwnerHandleVTable` rely on valid
+        // handles.
         let is_valid = shard_and_index == HANDLE_NONZERO_BIT | shard_and_index
             && handle.shard() < SHARDS_MAX
             && handle.status() != TimerStatus::Ended;
@@ -297,7 +298,7 @@ impl TimerHandle {
     /// callback was running when this call began.
     ///
     /// This thread polls the timer at intervals that grow to a millisecond. The callback must not
-    /// wait for this thread. This call also returns when the wheel ends.
+    /// wait for this thread. `cancel_wait` also returns when the wheel ends.
     ///
     /// # Errors
     ///
@@ -605,7 +606,7 @@ impl fmt::Display for LocalHandle {
     }
 }
 
-/// Cancels its timer when the guard is dropped. [`TimerHandle::guard`] creates a guard.
+/// Cancels a timer when the guard is dropped. [`TimerHandle::guard`] creates a guard.
 ///
 /// # Examples
 ///
@@ -722,7 +723,7 @@ pub(crate) struct OwnerHandleVTable {
 
 impl ThisThreadWheel {
     pub(crate) fn set(wheel: Option<Self>) {
-        // If the thread-locals are destroyed, `get` returns `None` anyway.
+        // Ignores a failure: if the thread-locals are destroyed, `get` returns `None` anyway.
         let _ = THIS_THREAD_WHEEL.try_with(|current| current.set(wheel));
     }
 
@@ -748,8 +749,8 @@ impl ThisThreadWheel {
 }
 
 per_thread! {
-    /// True while this thread runs a turn of a `Timers::per_worker` wheel. Such a wheel is never a
-    /// thread's `THIS_THREAD_WHEEL`.
+    /// True while this thread runs a turn of a `Timers::per_worker` wheel. A `Timers::per_worker`
+    /// wheel is never a thread's `THIS_THREAD_WHEEL`.
     static IN_PER_WORKER_TURN: Cell<bool> = Cell::new(false);
 }
 
@@ -762,7 +763,7 @@ pub(crate) fn run_worker_turn(turn: impl FnOnce()) {
     IN_PER_WORKER_TURN.with(|flag| flag.set(previous));
 }
 
-/// Yields at first, and then sleeps for up to a millisecond.
+/// Yields the processor at first, and then sleeps for up to a millisecond.
 fn back_off_before_poll(poll_count: u32) {
     const YIELDS_BEFORE_SLEEP: u32 = 8;
     const POLL_SLEEP_MAX: Duration = Duration::from_millis(1);

@@ -70,7 +70,7 @@ pub struct PanicReport<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PanicPlace {
-    /// A callback, while it ran.
+    /// A running callback.
     Callback,
     /// The destructor of a callback or payload, after a cancel or at the end of its wheel. `Drop`
     /// also covers the destructor of a purgatory's key, operation or group function, or of a driver
@@ -152,7 +152,7 @@ pub(crate) type PanicHook = Arc<dyn Fn(&PanicReport<'_>) + Send + Sync>;
 pub(crate) struct Hooks {
     wake_hook: Option<WakeHook>,
     /// The thread to unpark. A shard may move between threads. So before each sleep that an unpark
-    /// must end, the owner stores its present thread. No thread blocks on the lock.
+    /// must end, the owner stores its present thread. A `TryLock`, so that no thread blocks.
     thread_to_unpark: TryLock<Thread>,
     pub(crate) descriptor: LazyDescriptor,
     /// The waker of the task that drives the wheel, if there is one. The owner sets the waker
@@ -187,8 +187,8 @@ impl Hooks {
 
     /// Wakes the owner from a sleep: makes its timerfd readable, wakes the driver task, calls the
     /// wake hook, and unparks the owner if [necessary](Self::must_unpark). Any thread may call
-    /// this. Returns false if a wake-up step panicked or was omitted. A step is omitted in these
-    /// cases:
+    /// this. Returns false if a wake-up step panicked or was omitted. A wake-up step is omitted in
+    /// these cases:
     ///
     /// - This thread is inside a hook of this shard for the same sleep.
     /// - This thread is inside `NESTED_WAKE_HOOKS_MAX` nested hooks.
@@ -232,15 +232,15 @@ impl Hooks {
     /// Unparks the owner, and returns its thread. Returns `None` if another thread holds the lock
     /// of `thread_to_unpark`.
     fn try_unpark(&self) -> Option<Thread> {
-        // If another thread holds the lock, no wake-up is lost: that thread is about to unpark the
-        // owner, or is the owner, which checks for requests before it sleeps. Unparks after
-        // releasing the lock, so that the woken thread does not find the lock held.
+        // No wake-up is lost: a thread that holds the lock is about to unpark the owner, or is the
+        // owner, which checks for requests before it sleeps. Unparks after releasing the lock, so
+        // that the woken thread does not find the lock held.
         let thread = self.thread_to_unpark.try_with_lock(|thread| thread.clone());
         thread.inspect(Thread::unpark)
     }
 
     /// Calls `hook`, unless this thread is inside `NESTED_WAKE_HOOKS_MAX` hooks, or inside a hook
-    /// of this shard for the same sleep. These checks let a hook send requests to its own shard.
+    /// of this shard for the same sleep. The checks let a hook send requests to its own shard.
     /// Returns false if `hook` was not called or panicked.
     fn call_unless_recursive(&self, sleep: SleepId, hook: impl FnOnce()) -> bool {
         let this_call = Some((ptr::from_ref(self).addr(), sleep));
@@ -259,8 +259,8 @@ impl Hooks {
     }
 
     /// Returns the id of the thread to unpark, initially the shard's creator. Returns `None` if
-    /// another thread holds the lock. Unparks the thread, because a waking thread that has found
-    /// the lock held relies on its holder.
+    /// another thread holds the lock. Also unparks the thread, because a waking thread that finds
+    /// the lock held omits its own unpark.
     pub(crate) fn unpark_and_get_thread_id(&self) -> Option<impl fmt::Debug + use<>> {
         self.try_unpark().map(|thread| thread.id())
     }
@@ -316,7 +316,7 @@ impl Hooks {
 
 impl Drop for Hooks {
     fn drop(&mut self) {
-        // Dropping captures may panic.
+        // Dropping a hook's captures may panic.
         catch_panic_silently(|| drop(self.wake_hook.take()));
         catch_panic_silently(|| drop(self.driver_waker.take()));
         catch_panic_silently(|| drop(self.panic_hook.take()));

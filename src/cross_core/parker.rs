@@ -31,7 +31,7 @@
 //!   driver task's waker. A second waking thread does not wait for this lock, and relies on the
 //!   lock's holder.
 //! - If several queued cancels leave payloads to the owner, only the first ends the owner's sleep
-//!   (`mailbox`). The later cancellers rely on the first.
+//!   (`mailbox`). The later cancellers rely on the first canceller's wake-up.
 //!
 //! A call of the wake hook between the announcement and the sleep must end the sleep at once, like
 //! `unpark` or an eventfd write.
@@ -63,10 +63,10 @@ const ASLEEP: u64 = 1;
 /// may outlast `Config::drop_cancelled_within`.
 const ENDS_ON_CANCEL: u64 = 2;
 /// Set while no loop drives the owner's wheel. While set, the owner counts as asleep for ever, and
-/// other threads publish their requested deadlines instead of waking it.
+/// other threads publish their requested deadlines instead of waking the owner.
 const UNDRIVEN: u64 = 4;
-/// Set for ever when an owner with a wake hook first parks. While set, each wake-up also unparks
-/// the owner.
+/// Set when an owner with a wake hook first parks, and never cleared. Each later wake-up also
+/// unparks the owner.
 const OWNER_HAS_PARKED: u64 = 8;
 const SLEEP_NUMBER_STEP: u64 = 16;
 
@@ -156,24 +156,24 @@ impl Parker {
         );
     }
 
-    /// Returns the sleep in progress, if any. The caller must have executed the fence F2, or own
-    /// the wheel.
+    /// Returns the owner's sleep in progress, if any. The caller must have executed the fence F2,
+    /// or own the wheel.
     pub(crate) fn sleep_in_progress(&self) -> Option<SleepId> {
         // Relaxed: the owner sees its own announcement. In a requesting thread, F2 orders this load
         // after the request.
         SleepId::from_sleep_word(self.sleep_word.load(Ordering::Relaxed))
     }
 
-    /// Returns the sleep in progress, if any. The caller must have queued a request, and must wake
-    /// the owner from the returned sleep.
+    /// Returns the owner's sleep in progress, if any. The caller must have queued a request, and
+    /// must wake the owner from the returned sleep.
     pub(crate) fn sleep_in_progress_after_fence(&self) -> Option<SleepId> {
         // SeqCst (F2): the caller's request comes before the check for a sleep.
         fence(Ordering::SeqCst);
         self.sleep_in_progress()
     }
 
-    /// Returns the sleep in progress, if any. The caller has requested a deadline, and must wake an
-    /// owner that [sleeps past](Self::sleeps_past) the deadline.
+    /// Returns the owner's sleep in progress, if any. The caller has requested a deadline, and must
+    /// wake an owner that [sleeps past](Self::sleeps_past) the deadline.
     ///
     /// The caller's last atomic operation must be the swap that made the request: on x86, this swap
     /// serves as the fence F2. A request that failed because the shard has ended needs no fence and

@@ -38,8 +38,8 @@ pub(crate) struct Shared {
     /// Identifies the shard: no other shard of the process has this serial.
     pub(crate) serial: u64,
     pub(crate) clock: Clock,
-    /// The owner's latest reading of a clock that can go back; zero for other clocks. Remote
-    /// requests use this reading if their own is earlier.
+    /// The owner's latest reading of a clock that can go backwards; zero for other clocks. Remote
+    /// requests use this reading if their own reading is earlier.
     owner_clock_nanos: AtomicU64,
     pub(crate) tick: TickLength,
     pub(crate) hooks: CachePadded<Hooks>,
@@ -71,7 +71,7 @@ impl<T> std::ops::Deref for CachePadded<T> {
     }
 }
 
-/// The answer of a remote operation, and a sleep of the owner that the caller may have to end.
+/// The result of a remote operation, and the owner's sleep if the caller must end it.
 #[must_use]
 pub(crate) struct RemoteOutcome<R> {
     pub(crate) answer: R,
@@ -136,7 +136,7 @@ impl Shared {
     }
 
     /// Wakes the owner, and returns true if this call has woken it. If no loop drives the wheel,
-    /// returns false, and reports a timer that is overdue.
+    /// returns false, and reports an overdue timer.
     pub(crate) fn wake(&self, sleep: SleepId) -> bool {
         if sleep.is_undriven() {
             self.report_undriven_if_overdue();
@@ -186,7 +186,7 @@ impl Shared {
         }
     }
 
-    /// Returns the owner's turn state. If no loop drives the wheel, `next_due` includes the
+    /// Returns the state of the owner's turns. If no loop drives the wheel, `next_due` includes the
     /// deadlines of remote requests.
     pub(crate) fn turn_state_with_undriven_due(&self) -> TurnState {
         let mut turns = self.gauges.turn_state();
@@ -213,7 +213,7 @@ impl Shared {
         }
     }
 
-    /// Records the owner's reading of a clock that can go back.
+    /// Publishes the owner's reading of a clock that can go backwards.
     #[inline]
     pub(crate) fn publish_clock_nanos(&self, nanos: u64) {
         // Relaxed: other threads may use a slightly older reading.
@@ -283,7 +283,7 @@ impl Shared {
     /// Returns the present time plus `delay_nanos`, in nanoseconds of the clock.
     #[inline]
     pub(crate) fn nanos_after(&self, delay_nanos: u64) -> u64 {
-        // Relaxed: a slightly older reading is allowed.
+        // Relaxed: the reading may be slightly outdated.
         let now = self.clock.nanos().max(self.owner_clock_nanos.load(Ordering::Relaxed));
         now.saturating_add(delay_nanos)
     }
@@ -315,7 +315,7 @@ impl Shared {
     /// Returns the deadline of a timer that is reset now, and the start of a periodic timer's next
     /// period, in nanoseconds of the clock. An elapsed deadline is backdated
     /// (`backdate_if_elapsed`), so that the next turn fires the timer, but the period's start is
-    /// not.
+    /// not backdated.
     pub(crate) fn reset_due_and_period_start(&self, when: When) -> (u64, u64) {
         if let RequestedTime::AtNanos(nanos) = when.deadline {
             return (nanos, nanos);
@@ -335,8 +335,8 @@ impl Shared {
             RequestedTime::After(delay) => {
                 now.max.saturating_add(saturating_nanos(delay.saturating_add(offset)))
             }
-            // The instant may be before the clock's origin, so the offset is added before the
-            // conversion.
+            // Adds the offset before the conversion, because the instant alone may be before the
+            // clock's origin.
             RequestedTime::At(instant) => {
                 instant.checked_add(offset).map_or(u64::MAX, |instant| self.clock.nanos_at(instant))
             }
@@ -352,7 +352,7 @@ impl Shared {
         let has_elapsed = match when.deadline {
             // A nonzero delay has not elapsed, even if a saturated `spread_due` equals `now.max`.
             RequestedTime::After(delay) => delay.is_zero() && spread_due <= now.max,
-            // If `spread_due` is between the bounds of `now`, an exact reading decides.
+            // If `spread_due` is between the bounds of `now`, reads the clock exactly.
             _ => spread_due <= now.min || spread_due <= now.max && spread_due <= self.clock.nanos(),
         };
         let deadline = if has_elapsed { spread_due.min(now.min) } else { spread_due };
@@ -363,9 +363,9 @@ impl Shared {
         self.nanos_after(0) >= nanos
     }
 
-    /// Returns the sleep, if any, that this thread must end after requesting the deadline
-    /// `nanos()`, or any sleep in progress if `ends_any_sleep` is true. If no loop drives the
-    /// wheel, also publishes the requested deadline.
+    /// Returns the owner's sleep, which the caller must end, if it may last beyond the requested
+    /// deadline `nanos()`, or if `ends_any_sleep` is true. If no loop drives the wheel, also
+    /// publishes the requested deadline.
     #[inline]
     fn sleep_to_interrupt_for_deadline(
         &self,
@@ -389,7 +389,8 @@ impl Shared {
         self.gauges.lower_remote_due_while_undriven(due.max(self.clock.nanos()));
     }
 
-    /// Returns the sleep in progress if it ends on a cancel, or if `ends_any_sleep` is true.
+    /// Returns the owner's sleep in progress if a cancel must end it, or if `ends_any_sleep` is
+    /// true.
     #[inline(never)]
     fn sleep_to_interrupt_after_cancel(&self, ends_any_sleep: bool) -> Option<SleepId> {
         self.parker
@@ -425,7 +426,7 @@ impl Protected<'_, Shared> {
         Some(RemoteOutcome { answer: Cancel::Cancelled, sleep_to_interrupt })
     }
 
-    /// Cancels a timer. Moves the payload to `payload_out` if this thread gets it.
+    /// Cancels a timer. Moves the payload to `payload_out` if the caller must drop it.
     pub(crate) fn cancel(
         &self,
         index: u32,
@@ -534,7 +535,8 @@ impl Protected<'_, Shared> {
         RemoteOutcome { answer, sleep_to_interrupt }
     }
 
-    /// Pushes the message of a cancelled timer. Returns the sleep that the caller must end.
+    /// Pushes the message of a cancelled timer. Returns the owner's sleep if the caller must end
+    /// it.
     #[inline]
     fn push_cancelled(&self, index: u32, link: &MailboxLink, kind: MessageKind) -> Option<SleepId> {
         match self.mailbox.push(index, link, kind) {
@@ -564,7 +566,7 @@ mod tests {
     use super::*;
     use crate::{cross_core::callback::OneShotClosure, limits::INDEX_MAX};
 
-    /// The shard may end between an adder's check and its push.
+    /// The shard may end between an adder's check of the mailbox and its push.
     #[test]
     fn an_add_to_a_closed_mailbox_returns_the_callback() {
         let tick = TickLength::new(Duration::from_millis(1)).expect("valid");

@@ -68,7 +68,8 @@ fn cell_index_of(nanos: u64) -> usize {
     usize::try_from(cell).map_or(HISTOGRAM_CELLS - 1, |cell| cell.min(HISTOGRAM_CELLS - 1))
 }
 
-/// Returns the largest value of a cell. The last cell is unbounded, so its result means nothing.
+/// Returns the largest value of a cell. The last cell is unbounded, so the result for this cell has
+/// no meaning.
 fn cell_max_nanos(cell: usize) -> u64 {
     let Some(cell) = cell.checked_sub(1) else { return (1 << HISTOGRAM_MIN_NANOS_LOG2) - 1 };
     let (octave, cell_in_octave) = (

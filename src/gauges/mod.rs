@@ -152,7 +152,7 @@ impl Gauges {
         }
     }
 
-    /// Forgets the deadlines that other threads requested when the shard last had no loop.
+    /// Forgets the deadlines that other threads requested while no loop drove the shard.
     pub(crate) fn reset_remote_due_while_undriven(&self) {
         if self.is_publishing() {
             // Relaxed: an independent word.
@@ -252,8 +252,8 @@ impl Gauges {
             // Relaxed: each word is read independently.
             published.store(slots.into(), Ordering::Relaxed);
         }
-        // Relaxed: this store may erase a request that a reader is just making. The reader's next
-        // reading repeats the request.
+        // Relaxed: this store may erase a reader's concurrent request, which the reader's next
+        // reading repeats.
         self.occupancy_requested.store(0, Ordering::Relaxed);
     }
 
@@ -329,9 +329,9 @@ mod tests {
         );
     }
 
-    /// `turn_state` must not combine a turn's number with the beginning of the previous turn. With
-    /// such a combination, `metrics::Watchdog` would count the sleep between the two turns as part
-    /// of a turn.
+    /// `turn_state` must not combine a turn's number with the beginning of the previous turn.
+    /// Otherwise, `metrics::Watchdog` would count the sleep between the two turns as part of a
+    /// turn.
     #[test]
     fn a_reader_of_a_turn_sees_when_it_began() {
         const TURN_NANOS: u64 = 1_000;

@@ -79,7 +79,7 @@ pub(crate) struct Engine<T> {
 /// borrow its engine.
 #[must_use]
 pub(crate) enum UserCodeStep<T> {
-    /// Another thread has cancelled the timer of this payload, which the caller drops.
+    /// The payload of a timer that another thread has cancelled. The caller drops the payload.
     Cancelled(T),
     /// A claimed due timer, which the caller runs.
     Due(ClaimedTimer<T>),
@@ -307,7 +307,8 @@ impl<T> Engine<T> {
     }
 
     /// Cancels a timer of this shard. A cancel during a run of a periodic timer prevents later
-    /// runs. Returns an error if the timer is running or has ended. Otherwise returns one of these:
+    /// runs. Returns an error if the timer is running or has ended. If the cancel succeeds, returns
+    /// one of these:
     ///
     /// - `None`: `wants_payload` returned false. This call has freed the node without dropping the
     ///   payload.
@@ -1256,9 +1257,8 @@ impl<T> Engine<T> {
     /// returns a payload, the caller must drop the payload and call the function again. Returns an
     /// error if no timer can be added.
     ///
-    /// Consumes only low-priority messages. An urgent message may belong to a timer that was
-    /// cancelled after a remote reset, but only a pass may consume urgent messages, because they
-    /// may fire timers.
+    /// Consumes only low-priority messages, although an urgent message may belong to a cancelled
+    /// timer: urgent messages may fire timers, so only a pass may consume them.
     #[cold]
     pub(crate) fn make_room(&mut self, max_adds: u64) -> Result<Option<T>, AddErrorReason> {
         while let Err(reason) = self.grant_add_allowance(max_adds) {

@@ -4,9 +4,10 @@
 //! table grows by whole pages, so no entry moves. Each page has its own free list, so that a page
 //! can be freed without a search of other lists.
 //!
-//! The *last-freed* place is reused first, because it is probably still in the cache. This place
-//! stays outside the lists, so that the next add touches no list, and its page counts it as used.
-//! The last-freed place joins its page's free list at the latest when another place is freed.
+//! The *last-freed* place is reused first, because it is probably still in the cache. The
+//! last-freed place is in no free list, so that the next add touches no list. The place's page
+//! counts it as used. The last-freed place joins its page's free list at the latest when another
+//! place is freed.
 //!
 //! # When memory is committed and freed
 //!
@@ -113,7 +114,7 @@ impl<P: Copy> PageTable<P> {
             if self.contains(number) {
                 let end =
                     || index_of(number, 0) + as_u32(allocator.possibly_used_places(number).end);
-                // Tries the first index without looking up the end of the used places.
+                // Tries the first index before looking up the end of the used places.
                 let found = find(index).or_else(|| (index + 1..end()).find_map(&find));
                 if found.is_some() {
                     return found;
@@ -138,8 +139,8 @@ pub(crate) struct PlaceAllocator {
     last_freed: u32,
     /// The number of the page whose free list `take_from_current_page` uses.
     current_page: usize,
-    /// The numbers of all pages with free or never-used places, and perhaps of some full pages. No
-    /// number is listed twice.
+    /// The numbers of all pages with free or never-used places, and perhaps of some full pages. The
+    /// vector has no number twice.
     pages_with_room: Vec<u32>,
     /// The number of pages whose places are all free.
     empty_page_count: u32,
@@ -286,7 +287,7 @@ impl PlaceAllocator {
     pub(crate) fn add_page(&mut self, number: usize) {
         if self.free_lists_by_page.len() <= number {
             self.free_lists_by_page.resize(number + 1, PageFreeList::default());
-            // Reserves the memory now, so that freeing never allocates.
+            // Reserves the memory now, so that freeing a page never allocates.
             self.pages_with_room
                 .reserve(self.free_lists_by_page.len() - self.pages_with_room.len());
         }
@@ -301,8 +302,8 @@ impl PlaceAllocator {
         self.empty_page_count > self.spare_pages_to_keep
     }
 
-    /// If the owner has surplus pages, removes the empty page with the highest number. Returns this
-    /// number.
+    /// If the owner has surplus pages, removes the empty page with the highest number, and returns
+    /// the number.
     pub(crate) fn remove_surplus_page(&mut self) -> Option<usize> {
         if !self.has_surplus_pages() {
             return None;
@@ -423,7 +424,7 @@ pub(crate) fn free_vec_to_system<T>(mut vec: Vec<T>) {
 }
 
 /// Returns physical memory to the operating system: all system pages that lie completely within
-/// `memory`. Their addresses stay allocated.
+/// `memory`. The addresses of these pages stay allocated.
 ///
 /// # Safety
 ///
@@ -440,7 +441,7 @@ unsafe fn release_physical_pages(memory: NonNull<u8>, size: usize) {
         // zero.
         let start = unsafe { memory.add(skipped_bytes) };
         // SAFETY: the range is within the memory, whose contents the program no longer needs
-        // (caller). A failure has no effect.
+        // (caller). A failed call has no effect.
         unsafe { libc::madvise(start.as_ptr().cast(), returned_bytes, libc::MADV_DONTNEED) };
     }
 }

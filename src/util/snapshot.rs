@@ -5,12 +5,11 @@
 //! version, the newest copy, and the version again. If the version has changed, the reader tries
 //! again. A writer never waits.
 //!
-//! Two rules hold. V1: a store of the version publishes the copy that the new version selects
-//! (Release, Acquire). V2: if a reader loads the version and then a newer word, the reader's second
-//! load of the version returns a changed version. So the reader tries again. Two fences ensure V2.
-//! In `publish`, a fence orders the previous call's store of the version before this call's stores
-//! to the copy. In `read`, a fence separates the loads of the copy from the second load of the
-//! version.
+//! V1: a store of the version publishes the copy that the new version selects (Release, Acquire).
+//! V2: if a reader loads the version and then a newer word, the reader's second load of the version
+//! returns a changed version. So the reader tries again. Two fences ensure V2. In `publish`, a
+//! fence orders the previous call's store of the version before this call's stores to the copy. In
+//! `read`, a fence separates the loads of the copy from the second load of the version.
 //!
 //! Loom model: `counts_are_read_as_a_consistent_snapshot` in `loom-tests/tests/metrics.rs`.
 

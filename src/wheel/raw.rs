@@ -82,7 +82,7 @@ pub(crate) struct RawWheel<const LEVEL_BITS: u32, const LEVELS: usize> {
     budget: usize,
     prefetcher: Prefetcher,
     /// The number of entries in slots. This field is narrower than `touched`, so that the compiler
-    /// does not load both at once: such a load would stall after a store to one of them.
+    /// does not load both at once. A joint load would stall after a store to only one of them.
     len: u32,
     /// For each slot of an upper level, the number of its entries, except those spliced from the
     /// late slot.
@@ -495,7 +495,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     pub(crate) fn begin_pass(&mut self, storage: &impl Storage, pass_end: u64, budget: usize) {
         debug_assert!(pass_end >= self.pass_end);
         self.budget = budget;
-        // While there are late entries, `idle_until` is zero, which is cheaper to check.
+        // Late entries need no check: while there are any, `idle_until` is zero.
         if self.idle_until == 0 && self.has_late_entries() {
             self.move_late_to_pass_end_slot(storage);
         }
@@ -839,9 +839,9 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         work_tick.into_iter().chain(late_tick).min()
     }
 
-    /// Returns the earlier of two ticks: the next tick at which a pass must cascade a portion in
-    /// advance, and `first_slot_start`, the first start of an occupied slot. Ignores a slot's final
-    /// portion, which cascades at the slot's start.
+    /// Returns the earlier of `first_slot_start`, the first start of an occupied slot, and the next
+    /// tick at which a pass must cascade a portion in advance. Ignores a slot's final portion,
+    /// which cascades at the slot's start.
     fn cascade_tick_or_slot_start(&self, first_slot_start: u64) -> u64 {
         if self.upper_entry_count <= CASCADED_AHEAD_PER_TURN_MAX {
             return first_slot_start;

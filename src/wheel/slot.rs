@@ -38,7 +38,7 @@ const _: () = assert!(
 #[derive(Debug)]
 pub(super) struct Slots<const LEVEL_BITS: u32, const LEVELS: usize> {
     heads: Box<[u32]>,
-    /// One bit per slot.
+    /// The bit of each occupied slot is set.
     occupied: Box<[u64]>,
     /// The last entry of the late slot, so that `splice_late_slot_into` takes constant time.
     last_late: u32,
@@ -105,7 +105,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
     #[allow(clippy::cast_possible_truncation)] // Slot indices are below 2^23.
     fn first_occupied_in_words(&self, range: Range<usize>) -> Option<u32> {
         let (mut word_number, mut words) = (range.start, self.occupied.get(range)?);
-        // Checks 16 words at a time, which takes hardly longer than checking one.
+        // Checks 16 words at a time, which takes hardly longer than checking one word.
         while let Some((chunk, remaining_words)) = words.split_first_chunk::<16>()
             && chunk.iter().fold(0, |all, word| all | word) == 0
         {
@@ -219,8 +219,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
         storage.entry(next).links().previous.set(previous);
         // Always makes both writes below, because a branch on the entry's position in the list
         // would be unpredictable. For a slot's first entry, the write of a link goes to index 0,
-        // whose links are never read. For any other entry, the write of a head leaves the head of
-        // slot 0 unchanged.
+        // whose links are never read. For any other entry, the head of slot 0 is overwritten with
+        // its own value.
         storage.entry(select_unpredictable(is_first, 0, previous)).links().next.set(next);
         let head = self.head_word_mut(select_unpredictable(is_first, slot, 0));
         *head = select_unpredictable(is_first, next | *head & !FIRST_ENTRY_MASK, *head);

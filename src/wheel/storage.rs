@@ -43,7 +43,7 @@ pub(crate) struct Links {
 pub(crate) struct Location(u32);
 
 impl Location {
-    /// In no slot since the storage set this location. The value is zero, as in new memory.
+    /// Never linked since the storage set this location. The value is zero, as in new memory.
     pub(crate) const INITIAL: Self = Self(0);
     /// In no slot.
     pub(crate) const UNLINKED: Self = Self(1);

@@ -95,9 +95,8 @@ struct AnchorWindow {
 #[derive(Clone, Copy, Debug)]
 enum CalibrationState {
     NoAnchor,
-    /// The rate is being measured between the anchor `start_anchor` and a later anchor.
-    /// `previous_rate` is the rate measured before `start_anchor`. Two consecutive rates that agree
-    /// end the calibration.
+    /// The rate is being measured between `start_anchor` and a later anchor. `previous_rate` is the
+    /// rate measured before `start_anchor`. Two consecutive rates that agree end the calibration.
     Calibrating {
         start_anchor: Anchor,
         previous_rate: Option<RateBounds>,
@@ -210,7 +209,7 @@ impl ClockEstimator {
         }
     }
 
-    /// Records a fault. Returns false if the counter must not be used again.
+    /// Records a fault of the counter. Returns false if the counter must not be used again.
     fn record_fault(&mut self, anchor: Anchor) -> bool {
         let previous_fault_is_forgotten =
             anchor.clock_nanos.saturating_sub(self.last_fault_nanos) > FAULT_FORGOTTEN_AFTER_NANOS;

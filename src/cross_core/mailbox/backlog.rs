@@ -1,7 +1,6 @@
-//! The messages that the owner has taken out of the mailbox and not consumed yet. The backlog also
-//! holds the message budget of a *pass*, the part of a turn that consumes messages and fires
-//! timers. The owner consumes urgent messages in FIFO order, and low-priority messages newest
-//! first.
+//! The owner's backlog of messages, and the message budget of a *pass*, the part of a turn that
+//! consumes messages and fires timers. The owner consumes urgent messages in FIFO order, and
+//! low-priority messages newest first.
 
 use std::mem;
 
@@ -18,8 +17,8 @@ const URGENT: usize = 1;
 pub(crate) struct Backlog {
     /// The messages of each priority that are ready to be consumed, urgent messages in FIFO order.
     pub(super) ready: [MessageList; 2],
-    /// Urgent messages that are still newest first. While this list has messages, the owner
-    /// consumes no urgent message.
+    /// Urgent messages that are not reversed yet: newest first. While this list has messages, the
+    /// owner consumes no urgent message.
     pub(super) unreversed: MessageList,
     /// Urgent messages in FIFO order. The messages move to `ready` once `unreversed`, which holds
     /// older messages, is empty.
@@ -27,7 +26,7 @@ pub(crate) struct Backlog {
     pub(crate) phase: MessagePhase,
     /// The part of the pass's budget that is reserved for low-priority messages.
     budget_reserved_for_low: usize,
-    /// True if half of the most recent odd budget was rounded up for low-priority messages.
+    /// True if low-priority messages got the larger half of the most recent odd budget.
     pub(super) last_odd_budget_favored_low: bool,
 }
 
@@ -100,8 +99,8 @@ impl Backlog {
             || (is_urgent || may_take_from_mailbox) && mailbox.low_priority.has_messages()
     }
 
-    /// Subtracts `extra_messages` from the budget, after a batch of several messages, or an event
-    /// with several watches, has counted as one message.
+    /// Subtracts `extra_messages` from the budget, for a message that carried a batch of messages,
+    /// or an event with several watches.
     pub(crate) fn charge_budget(&mut self, extra_messages: usize) {
         self.phase.budget = self.phase.budget.saturating_sub(extra_messages);
     }

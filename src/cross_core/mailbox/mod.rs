@@ -69,8 +69,8 @@ use crate::{
 };
 
 const EMPTY: u64 = 0;
-/// The head of a closed stack. No open stack has this head, which names one node as both newest and
-/// second.
+/// The head of a closed stack. An open stack never has this head, because its newest and second
+/// messages are different nodes.
 const CLOSED: u64 = u64::MAX;
 const INDEX_BITS: u32 = 25;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
@@ -82,8 +82,8 @@ const TURN_REQUESTED_FLAG: u64 = PAYLOAD_TO_DROP_FLAG << 1;
 /// A count that overflows continues at this value. So a count of at least this value may be
 /// inexact.
 const FIRST_INEXACT_COUNT: u32 = MESSAGE_COUNT_OVERFLOW - WAKE_AT_QUEUED_MESSAGES;
-/// The count of a list whose exact number of messages is unknown. Despite removals, the count stays
-/// above `FIRST_INEXACT_COUNT` until the list is empty.
+/// The count of a list whose exact number of messages is unknown. Removals leave the count above
+/// `FIRST_INEXACT_COUNT` until the list is empty.
 const UNKNOWN_COUNT: u32 = FIRST_INEXACT_COUNT + INDEX_MAX + 1;
 const _: () = assert!(
     INDEX_MAX <= INDEX_MASK
@@ -124,7 +124,7 @@ pub(crate) struct MessageList {
     count: u32,
 }
 
-/// The kind of a message, which selects its stack. The variants describe the message's timer.
+/// The kind of a message, which selects its stack. Each variant describes the message's timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MessageKind {
     /// A cancelled timer whose payload the owner must drop.
@@ -158,8 +158,8 @@ impl Mailbox {
         }
     }
 
-    /// Makes the owner take a turn before its next sleep. The caller must then wake the owner if it
-    /// is asleep.
+    /// Makes the owner take a turn before its next sleep. The caller must then wake a sleeping
+    /// owner.
     pub(crate) fn request_turn(&self) {
         // Release (M1): publishes the caller's earlier writes to the owner's `take_all`. The OR
         // leaves a closed head unchanged, because all bits of such a head are set.
@@ -316,7 +316,8 @@ impl MessageList {
         Self { first: newest_in_head(head), second: second_in_head(head), count }
     }
 
-    /// Returns the list without its first message. `third` is the link of the first message.
+    /// Returns the list without its first message. `third` is the first message's link, the index
+    /// of the third message.
     #[inline]
     pub(crate) const fn without_first(self, third: u32) -> Self {
         Self { first: self.second, second: third, count: self.count.wrapping_sub(1) }
@@ -331,7 +332,7 @@ impl MessageList {
 }
 
 impl MailboxLink {
-    /// Sets the link, of which the caller must have exclusive use.
+    /// Sets the link. The caller must have exclusive use of the link.
     pub(crate) fn set(&self, index: u32) {
         // Relaxed: only this thread follows the link until a push of the node publishes the link.
         self.0.store(index, Ordering::Relaxed);

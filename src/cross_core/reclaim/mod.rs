@@ -162,7 +162,8 @@ impl<T> EpochPointer<T> {
     }
 
     /// Empties the cell. If the cell had a pointer, deferred work calls `release` with the pointer
-    /// when every currently pinned thread has unpinned. The target must live until that call.
+    /// when every currently pinned thread has unpinned. The target must live until the call of
+    /// `release`.
     #[allow(unsafe_code)]
     pub(crate) fn retract(&self, release: impl FnOnce(NonNull<T>) + Send + 'static) {
         let Pinned(guard) = pin();
@@ -177,7 +178,7 @@ impl<T> EpochPointer<T> {
         unsafe { guard.defer_unchecked(release) };
     }
 
-    /// Returns the pointer, if any. Its target lives until the thread unpins.
+    /// Returns the pointer, if any. The pointer's target lives until the thread unpins.
     #[inline]
     pub(crate) fn load(&self, pinned: &Pinned) -> Option<NonNull<T>> {
         // Acquire: pairs with the Release of `publish_if_empty` or, if the cell is empty, of

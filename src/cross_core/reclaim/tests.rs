@@ -2,7 +2,7 @@ use std::{sync::atomic::AtomicBool, thread, time::Instant};
 
 use super::*;
 
-/// Numbers the attempts of a test, for at most a minute. An attempt can fail because the system has
+/// Numbers a test's attempts, until a minute has passed. An attempt can fail because the system has
 /// suspended a pinned thread.
 pub(crate) fn attempts() -> impl Iterator<Item = u32> {
     let begun = Instant::now();

@@ -29,8 +29,8 @@
 //! A generation distinguishes the timers that use a node one after another. One bit of a generation
 //! marks remote timers. The owner takes the generations of its own timers from a counter. In a
 //! remote page, the first timer of each node gets the page's first generation, and each later timer
-//! the node's previous generation plus one. Between two adds to one node, the owner returns the
-//! node to its page. So a node's generation exceeds its page's first generation by at most the
+//! gets the node's previous generation plus one. Between two adds to one node, the owner returns
+//! the node to its page. So a node's generation exceeds its page's first generation by at most the
 //! number of nodes returned to that page. The slab stores the first generation of new remote pages.
 //! When the owner retires a remote page, it raises the slab's first generation above all
 //! generations of the retired page.
@@ -248,7 +248,7 @@ impl Slab {
     fn take_from_other_page(&self, pinned: &Pinned) -> Option<(PagePtr, u32)> {
         let first_word = self.hints.page_with_room.get() as usize / 64;
         for word in (first_word..ROOM_BITMAP_WORDS).chain(0..first_word) {
-            // Relaxed: a hint; `take_from_page` acquires the page and its free nodes.
+            // Relaxed: the bits are hints; `take_from_page` acquires the page and its free nodes.
             let mut bits = self.room_bits[word].load(Ordering::Relaxed);
             while bits != 0 {
                 let page_number = word * 64 + bits.trailing_zeros() as usize;

@@ -59,11 +59,11 @@ pub(crate) struct OwnerSlab<T> {
     retired_pages: RefCell<RetiredPages>,
     /// True if surplus or retired pages may exist.
     pub(crate) may_need_trim: bool,
-    /// How often empty pages may still cause a call of [`trim`](Self::trim). The budget is at most
+    /// How many more calls of [`trim`](Self::trim) empty pages may cause. The budget is at most
     /// [`SLAB_TRIMS_PER_PASS_MAX`](crate::limits::SLAB_TRIMS_PER_PASS_MAX) during a pass, and
     /// unlimited between passes.
     pub(crate) trim_budget: u32,
-    /// This type owns the payloads. The `Cell` makes it `!Sync`.
+    /// This type owns the payloads. The `Cell` makes this type `!Sync`.
     payloads: PhantomData<(T, Cell<()>)>,
 }
 
@@ -96,9 +96,9 @@ impl<T> OwnerSlab<T> {
         unsafe { self.pages.get(page_number).as_typed() }
     }
 
-    /// Adopts the page of a remote timer's node. Returns false if this page is not published. For a
-    /// timer that the owner has added, does nothing and returns true. The node may hold a timer of
-    /// another generation.
+    /// Adds the page of a remote timer's node to the owner's table. Returns false if the page is
+    /// not published. For a timer that the owner has added, does nothing and returns true. The node
+    /// may hold a timer of another generation.
     #[inline]
     pub(crate) fn try_adopt_page_of(&mut self, index: u32, generation: u64) -> bool {
         generation & REMOTE_GENERATION_BIT == 0 || self.try_adopt_page(page_number_of(index))
@@ -147,7 +147,7 @@ impl<T> OwnerSlab<T> {
         }
     }
 
-    /// Calls [`trim`](Self::trim), or leaves this to a later turn if `trim_budget` is zero.
+    /// Calls [`trim`](Self::trim), or lets a later turn call it if `trim_budget` is zero.
     #[cold]
     fn trim_or_defer(&mut self) {
         if self.trim_budget == 0 {
@@ -188,7 +188,7 @@ impl<T> OwnerSlab<T> {
         node.location().set(NOT_ADMITTED_LOCATION);
     }
 
-    /// Returns true if there may be remote nodes to return, or pages to free.
+    /// Returns true if freed remote nodes or surplus pages may wait to be reclaimed.
     #[inline]
     pub(crate) fn needs_reclamation(&self) -> bool {
         self.freed_remote_nodes.count | u32::from(self.may_need_trim) != 0
@@ -217,7 +217,7 @@ impl<T> OwnerSlab<T> {
         }
     }
 
-    /// Takes a free node when the current page has none. Adds a page if necessary.
+    /// Takes a free node from another page, and adds a page if necessary.
     #[cold]
     #[inline(never)]
     fn take_from_other_page(&mut self) -> Option<u32> {
@@ -332,7 +332,7 @@ impl<T> OwnerSlab<T> {
             self.retire_page(page_number);
         }
         // This second call hands the deferred work of the retirements above to all threads
-        // (`reclaim`). Only this thread can hand over its deferred work, and the shard may move to
+        // (`reclaim`). A thread can hand over only its own deferred work, and the shard may move to
         // another thread.
         self.retired_pages.get_mut().free_some_reclaimable();
         let has_surplus_pages =
@@ -350,8 +350,8 @@ impl<T> OwnerSlab<T> {
         }
     }
 
-    /// Frees surplus pages by at most `trims_max` calls of [`trim`](Self::trim). Without this
-    /// limit, frees all surplus pages, except those that other threads may be reading.
+    /// Frees surplus pages by at most `trims_max` calls of [`trim`](Self::trim). If `trims_max`
+    /// suffices, frees all surplus pages, except those that other threads may be reading.
     pub(crate) fn trim_repeatedly(&mut self, trims_max: usize) {
         self.flush_last_freed();
         for _ in 0..trims_max.min(self.pages.numbers_end() / RETIRED_PAGES_MAX + 1) {
@@ -363,7 +363,7 @@ impl<T> OwnerSlab<T> {
         }
     }
 
-    /// Returns true if pages remain that later turns will free.
+    /// Returns true if later turns must free pages.
     pub(crate) fn has_pages_to_free(&self) -> bool {
         self.may_need_trim
             && (self.place_allocator.has_surplus_pages()

@@ -57,7 +57,7 @@ impl SharedDeadline {
     #[inline]
     pub(crate) fn load_nanos(&self) -> u64 {
         // Relaxed: the caller has acquired the state word (S3 in `state`), or has executed the
-        // fence F2 (`parker`). During a reset, this returns the old or the new deadline.
+        // fence F2 (`parker`). A load during a reset returns the old or the new deadline.
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -85,7 +85,8 @@ pub(super) struct PageHeader {
     pub(super) linked_deadlines: [SharedDeadline; PAGE_LEN],
 }
 
-/// A page of nodes. Fields used rarely or without the rest of the node are in separate arrays.
+/// A page of nodes. Fields that are used rarely, or without the rest of the node, are in separate
+/// arrays.
 #[repr(C)]
 pub(super) struct Page<T> {
     pub(super) header: PageHeader,
@@ -395,8 +396,8 @@ pub(super) fn relative_link(from_place: usize, to_place: usize) -> u32 {
     as_u32(to_place).wrapping_sub(as_u32(from_place + 1))
 }
 
-/// Returns one plus the place after `place` in the free list. `link` is the mailbox link of the
-/// node at `place`. If `link` is stale, the result is arbitrary, and the CAS in `pop` fails.
+/// Returns one plus the place that follows `place` in the free list. `link` is the mailbox link of
+/// the node at `place`. If `link` is stale, the result is arbitrary, and the CAS in `pop` fails.
 fn next_place_plus_one(place: usize, link: u32) -> u32 {
     link.wrapping_add(as_u32(place + 2)) & 0xFFFF
 }
@@ -422,7 +423,7 @@ mod tests {
         head.fill_except_first();
         let mut seen = std::collections::HashSet::new();
         for _ in 0..10 {
-            // Relaxed: one thread.
+            // Relaxed: the test has one thread.
             assert!(seen.insert(head.0.load(Ordering::Relaxed)));
             assert_eq!(head.pop(link), Some((1, 0)));
             assert_eq!(head.pop(link), None);

@@ -311,7 +311,7 @@ fn remote_cancels_end_only_their_timer_while_pages_are_retired() {
             })
         });
         let mut remote_cancels = 0;
-        // Adds several timers. Freeing them retires pages.
+        // Adds several timers, so that freeing these timers retires pages.
         let add_several = |owner_slab: &mut OwnerSlab<u32>| -> Vec<u32> {
             (0..9).map(|extra| add(owner_slab, (1 << 40) + extra, 7)).collect()
         };

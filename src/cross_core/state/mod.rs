@@ -129,7 +129,7 @@
 //!
 //! A remote reset takes effect between its two CASes: to `Resetting`, and out of it. A cancel
 //! between a reset's CASes is ordered after the reset. A reset that finds the timer `Resetting`
-//! writes nothing and returns true: it is ordered directly before the reset in progress, whose
+//! writes nothing and returns true: it counts as made just before the reset in progress, whose
 //! deadline takes effect. The owner's reset of an admitted timer clears *new deadline*, so it
 //! overrides an earlier remote reset. A remote reset in progress is ordered after the owner's
 //! reset, so the remote deadline takes effect. A resetting thread that stalls delays no other
@@ -258,7 +258,7 @@ impl Phase {
         word & ((1 << GENERATION_SHIFT) - 1) == Self::Armed as u64
     }
 
-    /// Returns `word` with the phase `self` and without *postponable*.
+    /// Returns `word` with its phase changed to `self`, and without the flag *postponable*.
     const fn set_in_word(self, word: u64) -> u64 {
         (word & !(PHASE_MASK | POSTPONABLE)) | self as u64
     }
@@ -411,7 +411,7 @@ pub(crate) enum StepAfterCancelOrReset {
     Push,
     /// Take the payload, and then call [`end_reset_or_cancel`](StateWord::end_reset_or_cancel).
     TakePayload,
-    /// Do nothing: no message is needed, or one is queued or will be pushed.
+    /// Do nothing: no message is needed, or a message is queued or will be pushed.
     Nothing,
 }
 
@@ -429,8 +429,8 @@ pub(crate) enum BeginResetOutcome {
     /// true and the new deadline is not before the linked deadline, the caller first tries
     /// [`end_reset_without_message`](StateWord::end_reset_without_message).
     Begun { postponable: bool },
-    /// Another thread is resetting the timer. The caller's reset is complete: it is ordered
-    /// directly before the reset in progress.
+    /// Another thread is resetting the timer. The caller's reset is complete: it counts as made
+    /// just before the reset in progress.
     Superseded,
     /// The timer has ended or is running.
     Refused,
@@ -686,7 +686,7 @@ impl StateWord {
                     ConsumedMessage::ResetInProgress { periodic: word & PERIODIC != 0 },
                 ),
                 // A `Cancelling` timer needs no action yet: another thread will push its node
-                // again. Other phases need none.
+                // again. In other phases, the message needs no action.
                 _ => (word & !QUEUED, ConsumedMessage::Nothing),
             };
             // AcqRel: the CAS acquires the requested deadline (S3), and releases the owner's use of
@@ -866,7 +866,8 @@ impl StateWord {
     /// word is `Armed` without flags. If the result is true, the caller must push the node.
     #[inline]
     pub(crate) fn try_cancel_remote_fast(&self, generation: u64) -> bool {
-        // A load before the CAS would fetch the cache line twice: to read it, and then to write it.
+        // Does not load the word first: a load and a CAS would fetch the cache line twice, to read
+        // and then to write.
         let likely_word = Phase::Armed.set_in_word(generation << GENERATION_SHIFT);
         let new_word = Phase::Cancelled.set_in_word(likely_word) | QUEUED;
         debug_assert_eq!(generation & REMOTE_GENERATION_BIT, 0);

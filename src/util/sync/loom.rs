@@ -134,7 +134,7 @@ pub(crate) struct UseAfterFreeCheck {
 }
 
 impl UseAfterFreeCheck {
-    /// Asserts that `forbid_reads` has not been called. Call this at the end of each read.
+    /// Asserts that `forbid_reads` has not been called. Called at the end of each read.
     pub(crate) fn assert_read_allowed(&self) {
         if EPOCH_USES_LOOM {
             // Relaxed: the assertion orders nothing. A read that happens before `forbid_reads`
