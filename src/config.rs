@@ -40,7 +40,7 @@ pub struct Config {
     pub(crate) sample_one_in: u32,
     pub(crate) drop_cancelled_within: Duration,
     pub(crate) wake_hook: Option<WakeHook>,
-    pub(crate) panic: Option<PanicHook>,
+    pub(crate) panic_hook: Option<PanicHook>,
 }
 
 impl Config {
@@ -66,7 +66,7 @@ impl Config {
             sample_one_in: 0,
             drop_cancelled_within: Duration::from_millis(100),
             wake_hook: None,
-            panic: None,
+            panic_hook: None,
         }
     }
 
@@ -286,7 +286,7 @@ impl Config {
     /// ```
     #[must_use]
     pub fn panic_hook(mut self, report: impl Fn(&PanicReport<'_>) + Send + Sync + 'static) -> Self {
-        self.panic = Some(Arc::new(report));
+        self.panic_hook = Some(Arc::new(report));
         self
     }
 

@@ -61,7 +61,7 @@ struct ManualState {
     /// Two distances: from the lower bound of an owner's reading to the true time, and from the
     /// true time to the upper bound. `None` if the clock is exact.
     #[cfg(all(feature = "models", not(loom)))]
-    blur: Option<[AtomicU64; 2]>,
+    inexactness: Option<[AtomicU64; 2]>,
 }
 
 impl ManualClock {
@@ -105,7 +105,7 @@ impl ManualClock {
             nanos: AtomicU64::new(0),
             next_spread_seed: AtomicU64::new(seed),
             #[cfg(all(feature = "models", not(loom)))]
-            blur: None,
+            inexactness: None,
         }))
     }
 
@@ -116,8 +116,8 @@ impl ManualClock {
     #[doc(hidden)]
     pub fn inexact() -> Self {
         let [nanos, next_spread_seed] = Default::default();
-        let (origin, blur) = (Instant::now(), Some(Default::default()));
-        Self(Arc::new(ManualState { origin, nanos, next_spread_seed, blur }))
+        let (origin, inexactness) = (Instant::now(), Some(Default::default()));
+        Self(Arc::new(ManualState { origin, nanos, next_spread_seed, inexactness }))
     }
 
     /// Sets the bounds that an [`inexact`](Self::inexact) clock gives, at most 10 us apart: the
@@ -125,7 +125,7 @@ impl ManualClock {
     #[cfg(all(feature = "models", not(loom)))]
     #[doc(hidden)]
     pub fn blur(&self, before: Duration, after: Duration) {
-        for (distance, duration) in self.0.blur.iter().flatten().zip([before, after]) {
+        for (distance, duration) in self.0.inexactness.iter().flatten().zip([before, after]) {
             // Relaxed: the simulator runs one thread at a time.
             distance.store(saturating_nanos(duration), Ordering::Relaxed);
         }
@@ -220,9 +220,9 @@ impl ManualClock {
     pub(super) fn reading(&self) -> Reading {
         let nanos = self.nanos();
         #[cfg(all(feature = "models", not(loom)))]
-        if let Some(blur) = &self.0.blur {
+        if let Some(inexactness) = &self.0.inexactness {
             // Relaxed: the simulator runs one thread at a time.
-            let [before, after] = blur.each_ref().map(|bound| bound.load(Ordering::Relaxed));
+            let [before, after] = inexactness.each_ref().map(|bound| bound.load(Ordering::Relaxed));
             return Reading { min: nanos.saturating_sub(before), max: nanos.saturating_add(after) };
         }
         Reading::exact(nanos)
@@ -231,7 +231,7 @@ impl ManualClock {
     /// Returns true if a shard's readings of this clock may be inexact.
     #[cfg(all(feature = "models", not(loom)))]
     pub(super) fn is_inexact(&self) -> bool {
-        self.0.blur.is_some()
+        self.0.inexactness.is_some()
     }
 
     pub(super) fn next_spread_seed(&self) -> u64 {

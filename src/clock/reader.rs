@@ -127,8 +127,8 @@ impl ShardClock {
     /// Returns the duration from `now`, a new reading of the clock, until `end`. Returns zero if
     /// `end` is at or before `latest.min`, even if the clock went backwards.
     pub(crate) fn time_until(&self, end: u64, now: u64) -> Duration {
-        let wait = if end > self.latest.min { end.saturating_sub(now) } else { 0 };
-        Duration::from_nanos(wait)
+        let wait_nanos = if end > self.latest.min { end.saturating_sub(now) } else { 0 };
+        Duration::from_nanos(wait_nanos)
     }
 
     /// Returns the wake-up time that the owner publishes for its next turn; `u64::MAX` means never.

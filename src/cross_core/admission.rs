@@ -48,11 +48,11 @@ impl AdmissionLimit {
         // Acquire: pairs with `publish`, so that `cancelled_in_mailbox` counts no timer that the
         // loaded live count already excludes.
         let before = self.counts.fetch_add(RESERVATION_UNIT, Ordering::Acquire);
-        let occupied = (before >> 32) + (before & (RESERVATION_UNIT - 1));
+        let occupied_room = (before >> 32) + (before & (RESERVATION_UNIT - 1));
         let limit = u64::from(self.limit);
         let has_room = beyond_limit
-            || occupied < limit
-            || occupied.saturating_sub(cancelled_in_mailbox().into()) < limit;
+            || occupied_room < limit
+            || occupied_room.saturating_sub(cancelled_in_mailbox().into()) < limit;
         if !has_room {
             self.release();
         }

@@ -702,7 +702,7 @@ per_thread! {
 }
 
 /// A thread's wheel: its shard number, and the functions that handles call. The module `local`
-/// registers each thread's wheel by [`set`](Self::set).
+/// registers each thread's wheel by [`register`](Self::register).
 #[derive(Clone, Copy)]
 pub(crate) struct ThisThreadWheel {
     pub(crate) shard: u32,
@@ -722,7 +722,7 @@ pub(crate) struct OwnerHandleVTable {
 }
 
 impl ThisThreadWheel {
-    pub(crate) fn set(wheel: Option<Self>) {
+    pub(crate) fn register(wheel: Option<Self>) {
         // Ignores a failure: if the thread-locals are destroyed, `get` returns `None` anyway.
         let _ = THIS_THREAD_WHEEL.try_with(|current| current.set(wheel));
     }

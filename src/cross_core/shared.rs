@@ -189,11 +189,11 @@ impl Shared {
     /// Returns the state of the owner's turns. If no loop drives the wheel, `next_due` includes the
     /// deadlines of remote requests.
     pub(crate) fn turn_state_with_undriven_due(&self) -> TurnState {
-        let mut turns = self.gauges.turn_state();
+        let mut turn_state = self.gauges.turn_state();
         if self.parker.is_undriven() {
-            turns.next_due = turns.next_due.min(self.gauges.remote_due_while_undriven());
+            turn_state.next_due = turn_state.next_due.min(self.gauges.remote_due_while_undriven());
         }
-        turns
+        turn_state
     }
 
     /// Returns true if a remote add or reset waits and the owner is awake. The answer may be
@@ -308,8 +308,8 @@ impl Shared {
     #[inline]
     fn read_clock(&self) -> Reading {
         let max = self.nanos_after(0);
-        let width = if self.clock.is_inexact() { READING_WIDTH_MAX_NANOS } else { 0 };
-        Reading { min: max.saturating_sub(width), max }
+        let reading_width = if self.clock.is_inexact() { READING_WIDTH_MAX_NANOS } else { 0 };
+        Reading { min: max.saturating_sub(reading_width), max }
     }
 
     /// Returns the deadline of a timer that is reset now, and the start of a periodic timer's next

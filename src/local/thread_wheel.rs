@@ -246,7 +246,7 @@ impl ThreadWheel {
     /// `Clock::from_fn` has used corewheel, which is forbidden.
     fn set_current(cell: &OnceCell<Self>, local: Self) -> &Self {
         let local = cell.get_or_init(|| local);
-        ThisThreadWheel::set(Some(ThisThreadWheel {
+        ThisThreadWheel::register(Some(ThisThreadWheel {
             shard: local.shared.number,
             vtable: &OWNER_HANDLE_VTABLE,
         }));
@@ -802,7 +802,7 @@ impl ThreadWheel {
         self.flush_clients();
         // `close` frees this shard's number. If a later shard reuses the number, this thread must
         // not seem to own that shard.
-        ThisThreadWheel::set(None);
+        ThisThreadWheel::register(None);
         self.driver_state.set(DriverState::Ended);
         let pending =
             self.with_engine(Engine::close).drop_cancelled_payloads(&self.shared).into_iter();
@@ -1080,7 +1080,7 @@ impl Drop for ThreadWheel {
             self.shared.gauges.shorten_overdue_grace();
         }
         // From here on, destructors on this thread use handles as a remote thread does.
-        ThisThreadWheel::set(None);
+        ThisThreadWheel::register(None);
         self.shared.hooks.set_driver_waker(None);
         for (_, waker) in self.driver_task_wakers.take() {
             self.shared.hooks.drop_catching_panic(waker);

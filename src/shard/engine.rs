@@ -72,7 +72,7 @@ pub(crate) struct Engine<T> {
     live_limit: u32,
     pub(crate) backlog: Backlog,
     pub(super) stats: Stats,
-    pub(super) closed: bool,
+    pub(super) is_closed: bool,
 }
 
 /// A step of a pass in which the caller runs user code. During this step, a thread's wheel must not
@@ -124,7 +124,7 @@ impl<T> Engine<T> {
         let shared = Shared::new(
             clock.clone(),
             tick,
-            Hooks::new(config.wake_hook, config.panic),
+            Hooks::new(config.wake_hook, config.panic_hook),
             live_limit,
             config.name,
             slab,
@@ -144,7 +144,7 @@ impl<T> Engine<T> {
             live_limit,
             backlog: Backlog::default(),
             stats: Stats::default(),
-            closed: false,
+            is_closed: false,
         };
         engine.publish_clock();
         let _ = engine.grant_add_allowance(u64::MAX);
@@ -267,14 +267,14 @@ impl<T> Engine<T> {
     /// Allows up to `max_adds` further adds, bounded by the limit of live timers and the unused
     /// generation numbers. Returns an error if no add is allowed.
     pub(crate) fn grant_add_allowance(&mut self, max_adds: u64) -> Result<(), AddErrorReason> {
-        if self.closed {
+        if self.is_closed {
             return Err(AddErrorReason::ShutDown);
         }
-        let room = u64::from(self.live_limit.saturating_sub(self.stats.live));
+        let free_room = u64::from(self.live_limit.saturating_sub(self.stats.live));
         let generations_left = (OWNER_GENERATION_MAX + 1).saturating_sub(self.next_generation);
-        let adds = room.min(generations_left).min(max_adds);
-        self.add_allowance_end = self.stats.counts.added + adds;
-        if adds > 0 { Ok(()) } else { Err(AddErrorReason::Full) }
+        let allowed_adds = free_room.min(generations_left).min(max_adds);
+        self.add_allowance_end = self.stats.counts.added + allowed_adds;
+        if allowed_adds > 0 { Ok(()) } else { Err(AddErrorReason::Full) }
     }
 
     /// Adds a timer; [`has_add_allowance`](Self::has_add_allowance) must be true. If no node is
@@ -657,7 +657,7 @@ impl<T> Engine<T> {
     #[inline(never)]
     fn reclaim_nodes_and_pages(&mut self) {
         self.nodes.return_freed_remote_nodes();
-        if self.nodes.may_need_trim && !self.closed {
+        if self.nodes.may_need_trim && !self.is_closed {
             self.nodes.trim();
         }
     }
@@ -861,7 +861,7 @@ impl<T> Engine<T> {
     pub(crate) fn sleep_end_after_trim(&mut self) -> (Option<u64>, bool, bool) {
         let (mut until, ends_on_cancel) = self.sleep_end();
         let is_long = self.is_long_sleep(until);
-        if is_long && !self.closed {
+        if is_long && !self.is_closed {
             self.nodes.return_freed_remote_nodes();
             // With virtual time, the sleep is not shortened, so this call frees all pages.
             let is_virtual = self.shared.clock.is_virtual();
@@ -969,8 +969,8 @@ impl<T> Engine<T> {
         self.stats.publish_at_turn.set(0);
         self.request_pass();
         self.shared.gauges.set_next_due(self.clock.wake_up_time_to_publish(next));
-        let remote = self.shared.gauges.remote_due_while_undriven();
-        (next.unwrap_or(u64::MAX).min(remote), self.clock.latest.min)
+        let remote_due = self.shared.gauges.remote_due_while_undriven();
+        (next.unwrap_or(u64::MAX).min(remote_due), self.clock.latest.min)
     }
 
     /// Returns the earliest deadline, in nanoseconds of the clock, of the remote adds and resets
@@ -1059,7 +1059,7 @@ impl<T> Engine<T> {
     pub(crate) fn close(&mut self) -> TimersAtClose<T> {
         let mut ended_timers =
             TimersAtClose { pending: Vec::new(), cancelled_payloads: Vec::new() };
-        if mem::replace(&mut self.closed, true) {
+        if mem::replace(&mut self.is_closed, true) {
             return ended_timers;
         }
         self.add_allowance_end = 0;

@@ -34,11 +34,11 @@ pub struct Expired<T> {
     pub handle: TimerHandle,
     /// The payload passed to the add, or a reference to it.
     pub payload: T,
-    pub(super) times: ExpiryTimes,
+    pub(super) expiry_times: ExpiryTimes,
 }
 
-/// The deadline of a timer, and the beginning of the turn in which it expired, in nanoseconds of
-/// the shard's clock.
+/// The deadline of a timer, and the beginning of the turn in which it expired, in nanoseconds after
+/// `clock_origin`.
 #[derive(Clone, Copy)]
 pub(super) struct ExpiryTimes {
     /// The instant at which the shard's clock shows zero.
@@ -71,7 +71,7 @@ impl<P> Expired<P> {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn deadline(&self) -> Instant {
-        self.times.clock_origin + Duration::from_nanos(self.times.due)
+        self.expiry_times.clock_origin + Duration::from_nanos(self.expiry_times.due)
     }
 
     /// Returns the time from [`deadline`](Self::deadline) to the beginning of the turn in which the
@@ -93,7 +93,7 @@ impl<P> Expired<P> {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn lateness(&self) -> Duration {
-        Duration::from_nanos(self.times.turn_start.saturating_sub(self.times.due))
+        Duration::from_nanos(self.expiry_times.turn_start.saturating_sub(self.expiry_times.due))
     }
 }
 
@@ -168,10 +168,12 @@ impl<T> Expiry<'_, T> {
     /// assert_eq!(shard.iter().map(|(.., payload)| *payload).collect::<Vec<_>>(), [1]);
     /// ```
     pub fn as_mut(&mut self) -> Expired<&mut T> {
-        let (handle, payload, times) = match self {
-            Self::Ended(expired) => (expired.handle, &mut expired.payload, expired.times),
-            Self::Periodic(expired) => (expired.handle, &mut *expired.payload, expired.times),
+        let (handle, payload, expiry_times) = match self {
+            Self::Ended(expired) => (expired.handle, &mut expired.payload, expired.expiry_times),
+            Self::Periodic(expired) => {
+                (expired.handle, &mut *expired.payload, expired.expiry_times)
+            }
         };
-        Expired { handle, payload, times }
+        Expired { handle, payload, expiry_times }
     }
 }

@@ -715,7 +715,7 @@ impl<T> Shard<T> {
     /// }
     /// ```
     pub fn prepare_sleep(&self) -> PreparedSleep<'_> {
-        if self.engine.closed {
+        if self.engine.is_closed {
             return PreparedSleep::zero_length();
         }
         let (mut until, ends_on_cancel) = self.engine.sleep_end();
@@ -979,7 +979,7 @@ impl<T> Shard<T> {
     /// assert!(shard.capacity() < 100_000);
     /// ```
     pub fn shrink_to_fit(&mut self) {
-        if !self.engine.closed {
+        if !self.engine.is_closed {
             self.engine.nodes.shrink();
         }
     }
@@ -1170,9 +1170,9 @@ impl<T> Shard<T> {
             self.engine.finish_run(claimed);
             return Some(Expiry::Ended(expired));
         }
-        let Expired { handle, times, .. } = self.make_expired(&claimed, ());
+        let Expired { handle, expiry_times, .. } = self.make_expired(&claimed, ());
         let payload = self.engine.nodes.rearmed_payload_mut(claimed.index);
-        Some(Expiry::Periodic(Expired { handle, payload, times }))
+        Some(Expiry::Periodic(Expired { handle, payload, expiry_times }))
     }
 
     /// Claims the next due timer of this pass. If no timer is due, ends the pass.
@@ -1222,12 +1222,12 @@ impl<T> Shard<T> {
     fn make_expired<P>(&self, claimed: &ClaimedTimer<T>, payload: P) -> Expired<P> {
         let &ClaimedTimer { index, run, due, .. } = claimed;
         let handle = self.engine.handle_template.with_index_and_generation(index, run.generation());
-        let times = ExpiryTimes {
+        let expiry_times = ExpiryTimes {
             clock_origin: self.engine.clock.source.origin(),
             due,
             turn_start: self.engine.clock.turn_start,
         };
-        Expired { handle, payload, times }
+        Expired { handle, payload, expiry_times }
     }
 }
 

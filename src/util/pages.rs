@@ -332,24 +332,27 @@ impl PlaceAllocator {
         let mut sorted_pages = self.pages_with_room.clone();
         sorted_pages.sort_unstable();
         assert!(sorted_pages.windows(2).all(|pair| pair[0] < pair[1]), "a page is listed twice");
-        let mut empty = 0;
+        let mut empty_count = 0;
         for (number, page) in self.free_lists_by_page.iter().enumerate() {
-            let (mut free, mut link) = (0, u32::from(page.first_free_plus_one));
+            let (mut free_count, mut link) = (0, u32::from(page.first_free_plus_one));
             while link != 0 {
-                free += 1;
+                free_count += 1;
                 link = link_of(number, link as usize - 1);
             }
             let is_full = !page.belongs_to_owner
                 || page.first_free_plus_one == 0 && usize::from(page.first_never_used) == PAGE_LEN;
             if page.belongs_to_owner {
                 assert_eq!(
-                    page.used_count + free,
+                    page.used_count + free_count,
                     page.first_never_used,
                     "places of page {number}"
                 );
-                empty += u32::from(page.used_count == 0);
+                empty_count += u32::from(page.used_count == 0);
             } else {
-                assert_eq!(free, 0, "free places of page {number}, which is not this owner's");
+                assert_eq!(
+                    free_count, 0,
+                    "free places of page {number}, which is not this owner's"
+                );
             }
             assert_eq!(
                 page.is_in_pages_with_room,
@@ -357,7 +360,7 @@ impl PlaceAllocator {
             );
             assert!(page.is_in_pages_with_room || is_full, "unlisted room in page {number}");
         }
-        assert_eq!(empty, self.empty_page_count, "empty pages");
+        assert_eq!(empty_count, self.empty_page_count, "empty pages");
     }
 }
 

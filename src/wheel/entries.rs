@@ -394,10 +394,10 @@ impl<T> Entries<T> {
             return self.take_from_new_page();
         };
         for (index, next) in fresh {
-            let (fields, page) =
+            let (entry, page) =
                 (self.entry(index).node, Self::page(&self.pages, page_number_of(index)));
-            fields.links.next.set(next);
-            fields.generation.set(page.first_generation.get());
+            entry.links.next.set(next);
+            entry.generation.set(page.first_generation.get());
         }
         self.take_from_current_page()
     }

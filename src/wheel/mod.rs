@@ -100,7 +100,7 @@ pub(crate) use self::{
 /// assert_eq!(blinks, 10);
 /// ```
 pub struct Wheel<T, const LEVEL_BITS: u32 = 11, const LEVELS: usize = 6> {
-    raw: RawWheel<LEVEL_BITS, LEVELS>,
+    raw_wheel: RawWheel<LEVEL_BITS, LEVELS>,
     entries: Entries<T>,
 }
 
@@ -213,7 +213,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     /// assert_eq!(wheel.now(), 1_000);
     /// ```
     pub fn starting_at(now: u64) -> Self {
-        Self { raw: RawWheel::starting_at(now), entries: Entries::new() }
+        Self { raw_wheel: RawWheel::starting_at(now), entries: Entries::new() }
     }
 
     /// Adds an entry that is due at tick `deadline`, or at [`now`](Self::now) if `deadline` is
@@ -260,7 +260,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     /// ```
     #[inline]
     pub fn try_insert(&mut self, deadline: u64, value: T) -> Result<Key, T> {
-        self.entries.insert(&mut self.raw, deadline, value)
+        self.entries.insert(&mut self.raw_wheel, deadline, value)
     }
 
     /// Adds an entry that is due at a tick from `deadline` to `deadline + slack`. Of the future
@@ -304,7 +304,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     /// ```
     #[inline]
     pub fn remove(&mut self, key: Key) -> Option<T> {
-        self.entries.remove(&mut self.raw, key)
+        self.entries.remove(&mut self.raw_wheel, key)
     }
 
     /// Changes the deadline of an entry to an earlier or later tick; the key stays valid. Returns
@@ -326,7 +326,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     #[inline]
     pub fn reset(&mut self, key: Key, deadline: u64) -> bool {
         let Some(entry) = self.entries.find(key) else { return false };
-        self.raw.reset(&self.entries, entry, deadline);
+        self.raw_wheel.reset(&self.entries, entry, deadline);
         true
     }
 
@@ -403,9 +403,9 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
         now: u64,
         budget: usize,
     ) -> DueEntries<'_, T, LEVEL_BITS, LEVELS> {
-        let now = now.max(self.raw.pass_end);
-        if !self.raw.try_idle_pass(now) {
-            self.raw.begin_pass(&self.entries, now, budget);
+        let now = now.max(self.raw_wheel.pass_end);
+        if !self.raw_wheel.try_idle_pass(now) {
+            self.raw_wheel.begin_pass(&self.entries, now, budget);
         }
         DueEntries { wheel: self }
     }
@@ -426,7 +426,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     /// assert!(!wheel.is_behind());
     /// ```
     pub fn is_behind(&self) -> bool {
-        self.raw.is_behind()
+        self.raw_wheel.is_behind()
     }
 
     /// Returns the next tick to which the wheel must be advanced; `None` if the wheel is empty.
@@ -455,7 +455,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     /// assert_eq!(wheel.next_deadline(), Some(10));
     /// ```
     pub fn next_deadline(&self) -> Option<u64> {
-        self.raw.next_pass_tick()
+        self.raw_wheel.next_pass_tick()
     }
 
     /// Returns the wheel's time, a tick number.
@@ -470,7 +470,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     /// assert_eq!(wheel.now(), 10);
     /// ```
     pub fn now(&self) -> u64 {
-        self.raw.pass_end
+        self.raw_wheel.pass_end
     }
 
     /// Returns the number of entries in the wheel.
@@ -485,7 +485,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     /// assert_eq!(wheel.len(), 1);
     /// ```
     pub fn len(&self) -> usize {
-        self.raw.len()
+        self.raw_wheel.len()
     }
 
     /// Returns true if the wheel has no entries.
@@ -518,7 +518,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     /// assert!(wheel.touched() > before);
     /// ```
     pub fn touched(&self) -> u64 {
-        self.raw.touched
+        self.raw_wheel.touched
     }
 
     /// Checks the invariants, for tests. Cost: visits every slot and every entry.
@@ -530,7 +530,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     #[doc(hidden)]
     pub fn check(&self) {
         self.entries.check();
-        self.raw.check(&self.entries, self.entries.possibly_used_indices());
+        self.raw_wheel.check(&self.entries, self.entries.possibly_used_indices());
     }
 
     /// Allocates memory for `additional` more entries, up to 16 million in all. The wheel keeps
@@ -813,8 +813,8 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Iterator
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        let Wheel { raw, entries } = &mut *self.wheel;
-        if raw.is_pass_done() { None } else { entries.pop_due(raw) }
+        let Wheel { raw_wheel, entries } = &mut *self.wheel;
+        if raw_wheel.is_pass_done() { None } else { entries.pop_due(raw_wheel) }
     }
 }
 

@@ -122,8 +122,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
 
     pub(super) fn count_occupied(&self, slots: Range<u32>) -> u32 {
         let count = |word: u32| {
-            let (from, to) = (slots.start.max(64 * word), slots.end.min(64 * word + 64));
-            let bits = u64::MAX >> (64 - (to - from)) << (from % 64);
+            let (first_bit, end_bit) = (slots.start.max(64 * word), slots.end.min(64 * word + 64));
+            let bits = u64::MAX >> (64 - (end_bit - first_bit)) << (first_bit % 64);
             (self.occupied[word as usize] & bits).count_ones()
         };
         (slots.start / 64..slots.end.div_ceil(64)).map(count).sum()

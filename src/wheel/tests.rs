@@ -121,7 +121,7 @@ fn a_pass_after_a_late_one_is_short() {
             let missed = if now == 60 + late { late } else { 0 };
             assert!(wheel.touched() - before <= (1 + missed) * MAX, "at {now}, {late} late");
         }
-        assert_eq!(wheel.raw.upper_entry_count, 0);
+        assert_eq!(wheel.raw_wheel.upper_entry_count, 0);
     }
 }
 
@@ -302,13 +302,13 @@ mod shard_functions {
     use super::{super::entries::Entries, *};
 
     struct BareWheel {
-        raw: RawWheel<2, 32>,
+        raw_wheel: RawWheel<2, 32>,
         entries: Entries<()>,
     }
 
     impl BareWheel {
         fn starting_at(now: u64) -> Self {
-            Self { raw: RawWheel::starting_at(now), entries: Entries::new() }
+            Self { raw_wheel: RawWheel::starting_at(now), entries: Entries::new() }
         }
 
         fn index(&mut self) -> u32 {
@@ -317,20 +317,20 @@ mod shard_functions {
 
         fn link(&mut self, deadline: u64) -> u32 {
             let index = self.index();
-            self.raw.link(&self.entries, self.entries.entry(index), deadline);
+            self.raw_wheel.link(&self.entries, self.entries.entry(index), deadline);
             index
         }
 
         fn begin(&mut self, pass_end: u64) {
-            self.raw.begin_pass(&self.entries, pass_end, usize::MAX);
+            self.raw_wheel.begin_pass(&self.entries, pass_end, usize::MAX);
         }
 
         fn pop(&mut self) -> Option<(u32, u64)> {
-            self.raw.pop_due(&self.entries).map(|(entry, deadline)| (entry.index(), deadline))
+            self.raw_wheel.pop_due(&self.entries).map(|(entry, deadline)| (entry.index(), deadline))
         }
 
         fn relink_unless_reached(&mut self, index: u32, deadline: u64) -> Result<(), u64> {
-            self.raw.relink_unless_reached(&self.entries, self.entries.entry(index), deadline)
+            self.raw_wheel.relink_unless_reached(&self.entries, self.entries.entry(index), deadline)
         }
     }
 
@@ -343,7 +343,10 @@ mod shard_functions {
         let unlinked = wheel.index();
         for index in [linked, unlinked] {
             assert_eq!(wheel.relink_unless_reached(index, 5), Err(7));
-            assert_eq!((wheel.entries.entry(index).deadline().get(), wheel.raw.len()), (5, 0));
+            assert_eq!(
+                (wheel.entries.entry(index).deadline().get(), wheel.raw_wheel.len()),
+                (5, 0)
+            );
         }
     }
 
@@ -356,16 +359,19 @@ mod shard_functions {
         wheel.begin(10);
         for (deadline, is_behind) in [(5, true), (8, false)] {
             assert_eq!(wheel.pop().map(|(_, due)| due), Some(deadline));
-            assert_eq!((wheel.raw.is_behind(), wheel.raw.is_pass_done()), (is_behind, false));
+            assert_eq!(
+                (wheel.raw_wheel.is_behind(), wheel.raw_wheel.is_pass_done()),
+                (is_behind, false)
+            );
         }
         // A pass is done after its last entry: a late entry that is linked afterwards waits for the
         // next pass.
         wheel.begin(11);
         assert_eq!(wheel.pop().map(|(_, due)| due), Some(11));
         wheel.link(3);
-        assert_eq!((wheel.raw.is_behind(), wheel.raw.is_pass_done()), (false, true));
+        assert_eq!((wheel.raw_wheel.is_behind(), wheel.raw_wheel.is_pass_done()), (false, true));
         assert_eq!(wheel.pop(), None);
-        assert_eq!((wheel.raw.is_behind(), wheel.raw.is_pass_done()), (false, true));
+        assert_eq!((wheel.raw_wheel.is_behind(), wheel.raw_wheel.is_pass_done()), (false, true));
     }
 
     #[test]
@@ -373,8 +379,12 @@ mod shard_functions {
         let mut wheel = BareWheel::starting_at(10);
         let mut seen = 0;
         let mut check_counts = |wheel: &BareWheel, touched: u64, linked: usize, step: &str| {
-            assert_eq!((wheel.raw.touched - seen, wheel.raw.len()), (touched, linked), "{step}");
-            seen = wheel.raw.touched;
+            assert_eq!(
+                (wheel.raw_wheel.touched - seen, wheel.raw_wheel.len()),
+                (touched, linked),
+                "{step}"
+            );
+            seen = wheel.raw_wheel.touched;
         };
         let near = wheel.link(11);
         check_counts(&wheel, 1, 1, "near");
@@ -384,15 +394,15 @@ mod shard_functions {
         check_counts(&wheel, 1, 3, "late");
         let farther = wheel.link(5000);
         check_counts(&wheel, 1, 4, "farther");
-        wheel.raw.reset(&wheel.entries, wheel.entries.entry(near), 14);
+        wheel.raw_wheel.reset(&wheel.entries, wheel.entries.entry(near), 14);
         check_counts(&wheel, 1, 4, "to later");
-        wheel.raw.reset(&wheel.entries, wheel.entries.entry(near), 12);
+        wheel.raw_wheel.reset(&wheel.entries, wheel.entries.entry(near), 12);
         check_counts(&wheel, 1, 4, "to earlier");
         for touched in [1, 0] {
-            wheel.raw.unlink_if_linked(&wheel.entries, wheel.entries.entry(near));
+            wheel.raw_wheel.unlink_if_linked(&wheel.entries, wheel.entries.entry(near));
             check_counts(&wheel, touched, 3, "unlinked");
         }
-        wheel.raw.reset_or_link(&wheel.entries, wheel.entries.entry(near), 20);
+        wheel.raw_wheel.reset_or_link(&wheel.entries, wheel.entries.entry(near), 20);
         check_counts(&wheel, 1, 4, "linked again");
         for touched in [1, 0] {
             assert_eq!(wheel.relink_unless_reached(far, 2000), Ok(()));
@@ -406,12 +416,12 @@ mod shard_functions {
         check_counts(&wheel, 1, 4, "in order, from no slot");
         for (deadline, is_postponable) in [(3000, false), (21, true), (20, true), (20, true)] {
             let entry = wheel.entries.entry(near);
-            let linked = wheel.raw.try_relink_as_postponable(&wheel.entries, entry, deadline);
+            let linked = wheel.raw_wheel.try_relink_as_postponable(&wheel.entries, entry, deadline);
             assert_eq!(linked, is_postponable);
             check_counts(&wheel, 1, 4, "postponable");
-            wheel.raw.check(&wheel.entries, wheel.entries.possibly_used_indices());
+            wheel.raw_wheel.check(&wheel.entries, wheel.entries.possibly_used_indices());
         }
-        wheel.raw.unlink(&wheel.entries, wheel.entries.entry(farther));
+        wheel.raw_wheel.unlink(&wheel.entries, wheel.entries.entry(farther));
         check_counts(&wheel, 1, 3, "unlinked");
         wheel.begin(30);
         for index in [late, near] {
@@ -431,11 +441,11 @@ mod shard_functions {
             }
             let mut expired = 0;
             for pass_end in (0..1280 + ticks).step_by(ticks) {
-                let before = wheel.raw.touched;
+                let before = wheel.raw_wheel.touched;
                 wheel.begin(pass_end as u64);
                 expired += std::iter::from_fn(|| wheel.pop()).count();
                 // Each tick expires at most one entry, and cascades at most three.
-                assert!(wheel.raw.touched - before <= 4 * ticks as u64, "until {pass_end}");
+                assert!(wheel.raw_wheel.touched - before <= 4 * ticks as u64, "until {pass_end}");
             }
             assert_eq!(expired, 50);
         }

@@ -152,12 +152,18 @@ impl<T> EpochPointer<T> {
     /// If the cell is empty, publishes `pointer` and returns true.
     pub(crate) fn publish_if_empty(&self, pointer: NonNull<T>) -> bool {
         let pinned = pin();
-        let new = Shared::from(pointer.as_ptr().cast_const());
+        let new_pointer = Shared::from(pointer.as_ptr().cast_const());
         // AcqRel: publishes the target of the pointer (pairs with `load`), and acquires what the
         // owner wrote before it emptied the cell (pairs with `retract`). Relaxed: the value that a
         // failed compare-and-swap returns is unused.
         self.0
-            .compare_exchange(Shared::null(), new, Ordering::AcqRel, Ordering::Relaxed, &pinned.0)
+            .compare_exchange(
+                Shared::null(),
+                new_pointer,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+                &pinned.0,
+            )
             .is_ok()
     }
 
@@ -170,11 +176,11 @@ impl<T> EpochPointer<T> {
         // AcqRel. Acquire: the publisher's writes to the target happen before `release`, which may
         // free the target (pairs with `publish_if_empty`). Release: a thread that finds the cell
         // empty sees this thread's earlier writes (pairs with `load`).
-        let old = self.0.swap(Shared::null(), Ordering::AcqRel, &guard);
-        let Some(old) = NonNull::new(old.as_raw().cast_mut()) else { return };
-        let release = move || release(old);
+        let old_pointer = self.0.swap(Shared::null(), Ordering::AcqRel, &guard);
+        let Some(old_pointer) = NonNull::new(old_pointer.as_raw().cast_mut()) else { return };
+        let release = move || release(old_pointer);
         // SAFETY: the closure may run later and on another thread, because `release` is `Send` and
-        // `'static`, and `old` is only a pointer.
+        // `'static`, and `old_pointer` is only a pointer.
         unsafe { guard.defer_unchecked(release) };
     }
 

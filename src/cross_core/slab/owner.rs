@@ -387,9 +387,9 @@ impl<T> OwnerSlab<T> {
         let try_take_entire_page = |&page_number: &usize| {
             self.page_at(page_number).header.free_list.try_take_entire_page()
         };
-        let position = self.adopted_page_numbers.iter().position(try_take_entire_page)?;
+        let adopted_position = self.adopted_page_numbers.iter().position(try_take_entire_page)?;
         self.slab.hints.empty_remote_page_count.decrement();
-        let page_number = self.adopted_page_numbers.swap_remove(position);
+        let page_number = self.adopted_page_numbers.swap_remove(adopted_position);
         self.slab.raise_first_generation(self.page_at(page_number).header.generation_bound());
         Some(page_number)
     }
@@ -421,8 +421,8 @@ impl<T> OwnerSlab<T> {
     #[cfg(feature = "origins")]
     pub(crate) fn add_records(&self) -> impl Iterator<Item = AddRecord> {
         let nodes = self.possibly_used_indices().map(|index| self.entry(index));
-        let live = nodes.filter(|node| node.state().has_payload() && !node.is_not_admitted());
-        live.map(|node| node.add_record().get())
+        let live_nodes = nodes.filter(|node| node.state().has_payload() && !node.is_not_admitted());
+        live_nodes.map(|node| node.add_record().get())
     }
 
     pub(crate) fn schedule_mut(&mut self, index: u32) -> &mut TimerSchedule {

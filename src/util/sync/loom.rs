@@ -33,14 +33,14 @@ impl<T> TryLock<T> {
         Self { value: Mutex::new(value), is_locked: AtomicBool::new(false) }
     }
 
-    /// Calls `act` under the lock. Returns `None` if the lock is held or poisoned.
-    pub(crate) fn try_with_lock<R>(&self, act: impl FnOnce(&mut T) -> R) -> Option<R> {
+    /// Calls `operation` under the lock. Returns `None` if the lock is held or poisoned.
+    pub(crate) fn try_with_lock<R>(&self, operation: impl FnOnce(&mut T) -> R) -> Option<R> {
         // Relaxed: no code relies on the lock's memory order. A swap would not suffice: loom would
         // let threads read the swap's `true` even after the release of the lock.
         let claim =
             self.is_locked.compare_exchange(false, true, Ordering::Relaxed, Ordering::Relaxed);
         claim.ok()?;
-        let result = self.value.try_lock().ok().map(|mut value| act(&mut value));
+        let result = self.value.try_lock().ok().map(|mut value| operation(&mut value));
         // Relaxed: no code relies on the lock's memory order.
         self.is_locked.store(false, Ordering::Relaxed);
         result
