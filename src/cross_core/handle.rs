@@ -480,7 +480,7 @@ impl fmt::Display for TimerHandle {
 /// [`LocalTimer::add_local`](crate::LocalTimer::add_local) returns it.
 ///
 /// Before [`share`](Self::share), no other thread can end the timer, so cancelling and firing need
-/// no atomic swap.
+/// no compare-and-swap.
 ///
 /// # Examples
 ///
@@ -572,7 +572,7 @@ impl LocalHandle {
     }
 
     /// Returns a handle of this timer that may leave the thread. After this call, ending the timer
-    /// takes an atomic swap. The `LocalHandle` stays valid.
+    /// takes a compare-and-swap. The `LocalHandle` stays valid.
     ///
     /// # Examples
     ///

@@ -45,7 +45,7 @@
 //!
 //! `loom-tests/tests/sleep.rs`.
 
-use crate::util::sync::{AtomicU64, Ordering, fence, fence_after_swap};
+use crate::util::sync::{AtomicU64, Ordering, fence, fence_after_rmw};
 
 /// The owner's latest announced sleep.
 #[derive(Debug, Default)]
@@ -98,7 +98,7 @@ impl Parker {
             self.sleep_word.load(Ordering::Relaxed) & !(ASLEEP | ENDS_ON_CANCEL | UNDRIVEN);
         let announcement = previous + SLEEP_NUMBER_STEP + ASLEEP + flag;
         // Release: publishes `sleep_until_nanos` to `sleeps_past`. A waking thread that ends an
-        // earlier sleep cannot clear this announcement, because its compare-exchange expects the
+        // earlier sleep cannot clear this announcement, because its compare-and-swap expects the
         // earlier word.
         self.sleep_word.swap(announcement, Ordering::Release);
         // SeqCst (F1): the announcement comes before the owner's check for requests.
@@ -147,7 +147,7 @@ impl Parker {
     /// or has woken the owner.
     pub(crate) fn clear_announcement(&self, SleepId(announcement): SleepId) {
         // Both `Relaxed`: a thread that still reads `ASLEEP` only causes a spurious wake-up. If the
-        // exchange fails, the sleep has already ended.
+        // compare-and-swap fails, the sleep has already ended.
         let _ = self.sleep_word.compare_exchange(
             announcement,
             announcement & !ASLEEP,
@@ -175,22 +175,22 @@ impl Parker {
     /// Returns the owner's sleep in progress, if any. The caller has requested a deadline, and must
     /// wake an owner that [sleeps past](Self::sleeps_past) the deadline.
     ///
-    /// The caller's last atomic operation must be the swap that made the request: on x86, this swap
-    /// serves as the fence F2. A request that failed because the shard has ended needs no fence and
-    /// no wake-up.
+    /// The caller's last atomic operation must be the read-modify-write that made the request: on
+    /// x86, this operation serves as the fence F2. A request that failed because the shard has
+    /// ended needs no fence and no wake-up.
     #[inline]
-    pub(crate) fn sleep_in_progress_after_swap(&self) -> Option<SleepId> {
+    pub(crate) fn sleep_in_progress_after_rmw(&self) -> Option<SleepId> {
         // SeqCst (F2): the caller's request comes before the check for a sleep.
-        fence_after_swap(Ordering::SeqCst);
+        fence_after_rmw(Ordering::SeqCst);
         // Acquire: makes `sleeps_past` read the end of the loaded sleep or of a later sleep. The
         // end of a later sleep is harmless: the owner sees the request before that sleep begins.
         SleepId::from_sleep_word(self.sleep_word.load(Ordering::Acquire))
     }
 
     /// Returns true if the announced sleep may last beyond `deadline`. The caller must have called
-    /// [`sleep_in_progress_after_swap`](Self::sleep_in_progress_after_swap) before.
+    /// [`sleep_in_progress_after_rmw`](Self::sleep_in_progress_after_rmw) before.
     pub(crate) fn sleeps_past(&self, deadline: u64) -> bool {
-        // Relaxed: the Acquire load in `sleep_in_progress_after_swap` has made `sleep_until_nanos`
+        // Relaxed: the Acquire load in `sleep_in_progress_after_rmw` has made `sleep_until_nanos`
         // visible.
         deadline < self.sleep_until_nanos.load(Ordering::Relaxed)
     }
@@ -227,7 +227,7 @@ mod tests {
 
     /// Returns the sleep in progress if it ends after `deadline`.
     fn sleep_past(parker: &Parker, deadline: u64) -> Option<SleepId> {
-        parker.sleep_in_progress_after_swap().filter(|_| parker.sleeps_past(deadline))
+        parker.sleep_in_progress_after_rmw().filter(|_| parker.sleeps_past(deadline))
     }
 
     #[test]

@@ -372,7 +372,7 @@ impl Shared {
         ends_any_sleep: bool,
         nanos: impl FnOnce() -> u64,
     ) -> Option<SleepId> {
-        let sleep = self.parker.sleep_in_progress_after_swap()?;
+        let sleep = self.parker.sleep_in_progress_after_rmw()?;
         let due = self.tick.round_up(nanos());
         let sleeps_past = self.parker.sleeps_past(due);
         if sleeps_past && sleep.is_undriven() {

@@ -181,8 +181,8 @@ impl Gauges {
     /// `SHORT_OVERDUE_GRACE_NANOS`.
     pub(crate) fn shorten_overdue_grace(&self) {
         let (long, short) = (LONG_OVERDUE_GRACE_NANOS, SHORT_OVERDUE_GRACE_NANOS);
-        // Both `Relaxed`: an independent word. The exchange fails if a report has disabled further
-        // reports.
+        // Both `Relaxed`: an independent word. The compare-and-swap fails if a report has disabled
+        // further reports.
         let _ = self.overdue_grace_nanos.compare_exchange(
             long,
             short,

@@ -260,7 +260,7 @@ impl LocalTimer {
     }
 
     /// Runs `callback` once, after a delay or at an instant; see [`add`](Self::add). Only this
-    /// thread can cancel or reset the timer, so firing or cancelling it needs no atomic swap.
+    /// thread can cancel or reset the timer, so firing or cancelling it needs no compare-and-swap.
     /// [`LocalHandle::share`] returns a handle for other threads.
     ///
     /// # Panics

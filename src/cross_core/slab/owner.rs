@@ -262,7 +262,8 @@ impl<T> OwnerSlab<T> {
         self.pages.contains(page_number_of(index))
     }
 
-    /// Adopts the page of a message's node, unless the owner has already adopted it.
+    /// Adds the page of a message's node to the owner's table, unless the table already has the
+    /// page.
     #[inline]
     pub(crate) fn adopt_page_of_message(&mut self, index: u32) {
         let is_adopted = self.try_adopt_page(page_number_of(index));

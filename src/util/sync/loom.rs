@@ -7,7 +7,7 @@ use std::{
 
 use loom::cell::UnsafeCell;
 pub(crate) use loom::{
-    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence, fence as fence_after_swap},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence, fence as fence_after_rmw},
     thread::{Thread, current as this_thread, park, yield_now},
 };
 

@@ -11,10 +11,10 @@ pub(crate) use std::{
 
 pub(crate) const EPOCH_USES_LOOM: bool = false;
 
-/// Executes a fence. The caller's previous atomic operation must be a swap: on x86, a swap is a
-/// full fence, so a compiler fence suffices.
+/// Executes a fence. The caller's previous atomic operation must be a read-modify-write, which is a
+/// full fence on x86. So a compiler fence suffices there.
 #[inline]
-pub(crate) fn fence_after_swap(ordering: Ordering) {
+pub(crate) fn fence_after_rmw(ordering: Ordering) {
     if cfg!(all(any(target_arch = "x86", target_arch = "x86_64"), not(miri))) {
         compiler_fence(ordering);
     } else {
