@@ -57,7 +57,7 @@ pub(crate) const CASCADED_AHEAD_PER_TURN_MAX: u32 = if SMALL_LIMITS { 6 } else {
 /// The `LEVEL_BITS` of a shard's wheel.
 pub(crate) const SHARD_WHEEL_LEVEL_BITS: u32 = if SMALL_LIMITS { 3 } else { 11 };
 
-/// The number of levels of a shard's wheel. Together the levels cover every `u64` tick.
+/// The number of levels of a shard's wheel, which together cover every `u64` tick.
 pub(crate) const SHARD_WHEEL_LEVELS: usize = 64_usize.div_ceil(SHARD_WHEEL_LEVEL_BITS as usize);
 
 /// The largest index of a node or wheel entry. In every link, index 0 means "none", and the bits
@@ -70,9 +70,9 @@ pub(crate) const WHEEL_KEY_GENERATION_MAX: u32 = if SMALL_LIMITS { 16 } else { u
 /// This bit of a generation marks a remotely added timer.
 pub(crate) const REMOTE_GENERATION_BIT: u64 = 1 << 54;
 
-/// The last generation of the owner's timers. After this generation, the shard refuses the owner's
-/// adds. With the bit [`REMOTE_GENERATION_BIT`], a generation takes 55 bits of a timer's state
-/// word. The timer's phase and flags take the other 9 bits.
+/// The last generation of the owner's timers, after which the shard refuses the owner's adds. With
+/// the bit [`REMOTE_GENERATION_BIT`], a generation takes 55 bits of a timer's state word. The
+/// timer's phase and flags take the other 9 bits.
 pub(crate) const OWNER_GENERATION_MAX: u64 = REMOTE_GENERATION_BIT - 1;
 
 /// The largest number of timers for which memory is reserved in advance.

@@ -723,7 +723,8 @@ pub(crate) struct OwnerHandleVTable {
 
 impl ThisThreadWheel {
     pub(crate) fn register(wheel: Option<Self>) {
-        // Ignores a failure: if the thread-locals are destroyed, `get` returns `None` anyway.
+        // If the thread-locals are destroyed, `get` returns `None` anyway, so a failure is
+        // harmless.
         let _ = THIS_THREAD_WHEEL.try_with(|current| current.set(wheel));
     }
 

@@ -196,8 +196,7 @@ impl Shared {
         turn_state
     }
 
-    /// Returns true if a remote add or reset waits and the owner is awake. The answer may be
-    /// slightly outdated.
+    /// Returns true if a remote add or reset waits and the owner is awake.
     pub(crate) fn is_awake_with_requests(&self) -> bool {
         self.mailbox.has_urgent() && self.parker.sleep_in_progress().is_none()
     }
@@ -363,9 +362,9 @@ impl Shared {
         self.nanos_after(0) >= nanos
     }
 
-    /// Returns the owner's sleep, which the caller must end, if it may last beyond the requested
-    /// deadline `nanos()`, or if `ends_any_sleep` is true. If no loop drives the wheel, also
-    /// publishes the requested deadline.
+    /// Returns the owner's sleep if the caller must end it: if the sleep may last beyond the
+    /// deadline `nanos()`, or `ends_any_sleep` is true. If no loop drives the wheel, also publishes
+    /// the requested deadline.
     #[inline]
     fn sleep_to_interrupt_for_deadline(
         &self,

@@ -99,8 +99,7 @@ impl Gauges {
         }
     }
 
-    /// Returns true if the shard publishes its numbers. In a loom model, a shard without a name
-    /// publishes none.
+    /// Returns true if the shard publishes its numbers.
     #[inline]
     fn is_publishing(&self) -> bool {
         !IS_LOOM || self.shard_has_name

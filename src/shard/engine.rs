@@ -436,7 +436,6 @@ impl<T> Engine<T> {
             return self.reset_before_admission(handle, due);
         }
         let Some(is_periodic) = node.state().prepare_owner_reset(generation) else { return false };
-        // A concurrent remote cancel takes effect after this reset.
         self.stats.counts.resets += 1;
         self.wheel.reset_or_link(&self.nodes, node, self.clock.tick.deadline_tick(due));
         if is_periodic {

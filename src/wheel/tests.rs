@@ -98,7 +98,7 @@ impl<T> Tiny<T> {
 #[test]
 fn a_pass_abandoned_before_its_portion_is_behind() {
     let mut wheel = Tiny::starting_at(0);
-    // These entries are in a slot of the second level. These entries need several portions.
+    // These entries are in a slot of the second level, and need several portions.
     (0..5 * CASCADED_AHEAD_PER_TURN_MAX).for_each(|_| _ = wheel.insert(32, ()));
     wheel.insert(20, ());
     assert_eq!(wheel.advance(31).next(), Some((20, ())));

@@ -395,8 +395,8 @@ impl<T> OwnerSlab<T> {
         Some(page_number)
     }
 
-    /// Returns a number above the generations of all remote timers, ignoring
-    /// [`REMOTE_GENERATION_BIT`]. The mailbox must be closed, and all pages adopted.
+    /// Returns a number above all remote timers' generations, ignoring [`REMOTE_GENERATION_BIT`].
+    /// The mailbox must be closed, and all pages adopted.
     pub(crate) fn remote_generation_bound(&self) -> u64 {
         let bounds = self
             .adopted_page_numbers
@@ -500,8 +500,7 @@ impl OwnerSlab<Callback> {
         unsafe { node.typed_node().payload().as_ref() }.needs_drop()
     }
 
-    /// Returns a pointer to the callback of a timer that was just cancelled. The callback stays in
-    /// the node: the caller drops it in place before it frees the node.
+    /// Returns a pointer to the callback of a timer that was just cancelled.
     #[inline]
     pub(crate) fn cancelled_callback(node: OwnerNodeRef<'_, Callback>) -> CallbackPtr {
         // SAFETY: the owner has just cancelled the timer, so the payload is present, and no other

@@ -19,9 +19,8 @@ pub(crate) fn park_timeout(_: Duration) {
 /// True if `crossbeam-epoch` uses loom's atomics, so that loom sees its pointers.
 pub(crate) const EPOCH_USES_LOOM: bool = cfg!(crossbeam_loom);
 
-/// A lock that never blocks: an attempt to acquire it fails if it is held. A flag beside the
-/// `Mutex` shows loom whether the lock is held. Loom does not see the memory order of the `Mutex`;
-/// no code relies on that order.
+/// A lock that never blocks. A flag beside the `Mutex` shows loom whether the lock is held. Loom
+/// does not see the memory order of the `Mutex`; no code relies on that order.
 #[derive(Debug)]
 pub(crate) struct TryLock<T> {
     value: Mutex<T>,
