@@ -284,8 +284,9 @@ mod tests {
 
     #[test]
     fn each_value_is_in_the_cell_whose_range_contains_it() {
-        let eighths = (3..64).flat_map(|bit| (8_u64..16).map(move |eighths| eighths << (bit - 3)));
-        let values = eighths.flat_map(|value| [value - 1, value, value + 1]).chain(0..8);
+        let octave_eighths = (3..64)
+            .flat_map(|bit| (8_u64..16).map(move |octave_eighths| octave_eighths << (bit - 3)));
+        let values = octave_eighths.flat_map(|value| [value - 1, value, value + 1]).chain(0..8);
         for nanos in values.chain([u64::MAX]) {
             let cell = cell_index_of(nanos);
             assert!(nanos <= cell_max_nanos(cell) || cell == HISTOGRAM_CELLS - 1, "{nanos}");

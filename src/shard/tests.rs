@@ -86,11 +86,15 @@ fn pages_of_remote_timers_are_allocated_and_freed() {
                 assert_eq!(timer.cancel(), Cancel::Cancelled);
             }
         }
-        let is_small = attempts().any(|turn| {
+        let memory_is_freed = attempts().any(|turn| {
             assert_eq!(turn_and_count_fired(&mut shard), 0);
             turn >= 100 && shard.engine.nodes.page_count() <= 4
         });
-        assert!(is_small, "{} pages left after round {round}", shard.engine.nodes.page_count());
+        assert!(
+            memory_is_freed,
+            "{} pages left after round {round}",
+            shard.engine.nodes.page_count()
+        );
         let counts = shard.counts();
         assert_eq!((shard.len(), counts.queued), (0, 0));
     }
@@ -115,8 +119,8 @@ fn an_owner_reset_overrides_earlier_remote_resets() {
         let (mut shard, clock, timer) = shard_with_postponable();
         assert!(reset_on_other_thread(timer, ticks));
         let state = shard.engine.nodes.entry(timer.index()).state();
-        let begun = state.begin_reset(timer.generation);
-        assert!(matches!(begun, BeginResetOutcome::Begun { .. }));
+        let begin_outcome = state.begin_reset(timer.generation);
+        assert!(matches!(begin_outcome, BeginResetOutcome::Begun { .. }));
         assert!(shard.reset(timer, TICK * 5));
         assert_eq!(shard.deadline(timer), Some(clock.now() + TICK * 5));
         assert_eq!(shard.drain()[0].0, clock.now() + TICK * 5);
@@ -166,9 +170,9 @@ fn a_postponed_reset_sends_no_message_and_takes_effect() {
 
 #[test]
 fn a_reset_before_the_linked_deadline_sends_a_message() {
-    for own_reset in [false, true] {
+    for is_owner_reset in [false, true] {
         let (mut shard, clock, timer) = shard_with_postponable();
-        let ticks = if own_reset {
+        let ticks = if is_owner_reset {
             // The owner's reset clears the timer's flag *postponable*.
             assert!(shard.reset(timer, TICK * 9));
             3
@@ -178,12 +182,12 @@ fn a_reset_before_the_linked_deadline_sends_a_message() {
         };
         assert!(reset_on_other_thread(timer, ticks));
         assert_eq!(shard.counts().queued, 1);
-        let fired_at = (0..=9).find(|_| {
+        let firing_tick = (0..=9).find(|_| {
             let has_fired = turn_and_count_fired(&mut shard) > 0;
             clock.advance(TICK);
             has_fired
         });
-        assert_eq!(fired_at, Some(ticks));
+        assert_eq!(firing_tick, Some(ticks));
     }
 }
 
@@ -210,14 +214,14 @@ fn reserved_pages_are_allocated_and_kept() {
     assert!(remote.into_iter().all(|timer| shard.cancel(timer).is_some()));
     shard.reserve(9);
     assert!(shard.capacity() >= 9, "{}", shard.capacity());
-    let reserved = shard.engine.nodes.page_count();
+    let reserved_page_count = shard.engine.nodes.page_count();
     for _ in 0..9 {
         shard.add(Duration::ZERO, callback());
     }
-    assert_eq!(shard.engine.nodes.page_count(), reserved);
+    assert_eq!(shard.engine.nodes.page_count(), reserved_page_count);
     assert_eq!(turn_and_count_fired(&mut shard), 9);
     (0..100).for_each(|_| assert_eq!(turn_and_count_fired(&mut shard), 0));
-    assert_eq!(shard.engine.nodes.page_count(), reserved);
+    assert_eq!(shard.engine.nodes.page_count(), reserved_page_count);
     shard.reserve(usize::MAX);
     assert_eq!(shard.engine.nodes.page_count(), (INDEX_MAX as usize).div_ceil(2), "the maximum");
 }
@@ -230,11 +234,11 @@ fn a_turn_that_empties_many_pages_leaves_most_of_them_to_later_turns() {
     clock.advance(TICK);
     assert_eq!(turn_and_count_fired(&mut shard), 60);
     assert!(shard.engine.nodes.page_count() > 20);
-    let is_done = attempts().any(|_| {
+    let memory_is_freed = attempts().any(|_| {
         assert_eq!(turn_and_count_fired(&mut shard), 0);
         shard.engine.nodes.page_count() <= 2
     });
-    assert!(is_done);
+    assert!(memory_is_freed);
 }
 
 /// While a thread may be reading pages, the owner does not free these pages.
@@ -248,11 +252,11 @@ fn a_sleep_is_short_while_pages_wait_to_be_freed() {
     let timeout = |shard: &Shard<()>| shard.prepare_sleep().timeout();
     assert!(timeout(&shard).is_some_and(|timeout| timeout <= Duration::from_secs(1)));
     drop(pinned);
-    let is_done = attempts().any(|_| {
+    let memory_is_freed = attempts().any(|_| {
         shard.turn();
         timeout(&shard).is_none()
     });
-    assert!(is_done && shard.engine.nodes.page_count() <= 3);
+    assert!(memory_is_freed && shard.engine.nodes.page_count() <= 3);
 }
 
 #[test]

@@ -132,8 +132,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Geometry<LEVEL_BITS, LEVELS> {
 
     /// Returns the highest level that has a slot starting at `tick`.
     pub(super) fn highest_level_starting_at(tick: u64) -> usize {
-        let zeros = tick.trailing_zeros().min(63);
-        (zeros / LEVEL_BITS) as usize
+        let trailing_zeros = tick.trailing_zeros().min(63);
+        (trailing_zeros / LEVEL_BITS) as usize
     }
 
     /// Returns the slots of upper levels that start at `tick`.
@@ -148,23 +148,24 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Geometry<LEVEL_BITS, LEVELS> {
 mod tests {
     use super::*;
 
-    type Tiny = Geometry<2, 32>;
+    type TinyGeometry = Geometry<2, 32>;
 
     #[test]
     fn upper_level_of_returns_the_lowest_level_that_covers() {
         let ticks = if cfg!(miri) { 20 } else { 300 };
         for now in 0..ticks {
-            for deadline in
-                (now..now + ticks).filter(|&deadline| deadline > Tiny::last_first_level_tick(now))
+            for deadline in (now..now + ticks)
+                .filter(|&deadline| deadline > TinyGeometry::last_first_level_tick(now))
             {
-                let level = Tiny::upper_level_of(now, deadline);
-                let ahead = Tiny::slot_number(level, deadline) - Tiny::slot_number(level, now);
+                let level = TinyGeometry::upper_level_of(now, deadline);
+                let slots_ahead = TinyGeometry::slot_number(level, deadline)
+                    - TinyGeometry::slot_number(level, now);
                 assert!(
-                    ahead < Tiny::SLOTS_PER_UPPER_LEVEL as u64,
+                    slots_ahead < TinyGeometry::SLOTS_PER_UPPER_LEVEL as u64,
                     "two slot numbers share a position"
                 );
-                assert!(ahead > 1, "the current or the next slot");
-                assert!(!Tiny::covers(level - 1, now, deadline), "a lower level covers");
+                assert!(slots_ahead > 1, "the current or the next slot");
+                assert!(!TinyGeometry::covers(level - 1, now, deadline), "a lower level covers");
             }
         }
         assert_eq!(Geometry::<11, 6>::upper_level_of(0, u64::MAX), 5);
@@ -174,13 +175,14 @@ mod tests {
     #[test]
     fn highest_level_starting_at_agrees_with_slot_start() {
         for tick in 0..1000 {
-            let highest = Tiny::highest_level_starting_at(tick);
+            let highest_level = TinyGeometry::highest_level_starting_at(tick);
             for level in 0..8 {
-                let starts = Tiny::slot_start(level, Tiny::slot_number(level, tick)) == tick;
-                assert_eq!(starts, level <= highest || tick == 0);
+                let starts_at_tick =
+                    TinyGeometry::slot_start(level, TinyGeometry::slot_number(level, tick)) == tick;
+                assert_eq!(starts_at_tick, level <= highest_level || tick == 0);
             }
         }
-        assert!(Tiny::highest_level_starting_at(0) < 32);
+        assert!(TinyGeometry::highest_level_starting_at(0) < 32);
         assert!(Geometry::<11, 6>::highest_level_starting_at(0) < 6);
     }
 }

@@ -280,14 +280,14 @@ mod tests {
     use super::*;
     use crate::wheel::{entries::Entries, storage::Location};
 
-    type Tiny = Geometry<2, 32>;
+    type TinyGeometry = Geometry<2, 32>;
 
-    struct List {
+    struct TestSlots {
         slots: Slots<2, 32>,
         entries: Entries<()>,
     }
 
-    impl List {
+    impl TestSlots {
         fn new() -> Self {
             Self { slots: Slots::new(), entries: Entries::new() }
         }
@@ -295,7 +295,7 @@ mod tests {
         fn link(&mut self, slot: u32) -> u32 {
             let index = self.entries.allocate_index().expect("there is room");
             let entry = self.entries.entry(index);
-            if slot == Tiny::LATE_SLOT {
+            if slot == TinyGeometry::LATE_SLOT {
                 self.slots.link_late(&self.entries, entry);
             } else {
                 self.slots.link(&self.entries, slot, entry);
@@ -318,7 +318,7 @@ mod tests {
     #[test]
     fn an_entry_at_any_position_can_be_unlinked() {
         for position in 0..3 {
-            let mut list = List::new();
+            let mut list = TestSlots::new();
             let mut entries: Vec<u32> = (0..3).map(|_| list.link(1)).collect();
             list.unlink(entries.remove(position));
             entries.reverse();
@@ -332,14 +332,14 @@ mod tests {
 
     #[test]
     fn the_late_slot_is_spliced_as_a_whole() {
-        for present in 0..=2 {
-            let mut list = List::new();
-            let mut entries: Vec<u32> = (0..present).map(|_| list.link(1)).collect();
-            entries.extend((0..3).map(|_| list.link(Tiny::LATE_SLOT)));
-            list.unlink(entries[present]);
-            entries.remove(present);
+        for linked_count in 0..=2 {
+            let mut list = TestSlots::new();
+            let mut entries: Vec<u32> = (0..linked_count).map(|_| list.link(1)).collect();
+            entries.extend((0..3).map(|_| list.link(TinyGeometry::LATE_SLOT)));
+            list.unlink(entries[linked_count]);
+            entries.remove(linked_count);
             list.slots.splice_late_slot_into(&list.entries, 1);
-            assert!(list.slots.is_empty(Tiny::LATE_SLOT));
+            assert!(list.slots.is_empty(TinyGeometry::LATE_SLOT));
             entries.reverse();
             assert_eq!(list.entries_in(1), entries);
         }
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn a_slot_postpones_a_bounded_number_of_entries() {
-        let mut list = List::new();
+        let mut list = TestSlots::new();
         // Uses up the low indices, so that no entry of slot 1 has index 1.
         (0..5).for_each(|_| _ = list.link(0));
         for _ in 0..2 {
@@ -366,8 +366,8 @@ mod tests {
             for position in [1, 0, 3] {
                 list.unlink(entries[position]);
             }
-            let again = list.link(1);
-            assert!(list.slots.pop_and_has_more(&list.entries, 1, again, entries[2]));
+            let last_linked = list.link(1);
+            assert!(list.slots.pop_and_has_more(&list.entries, 1, last_linked, entries[2]));
             assert!(!list.slots.try_increment_postponable_count(1));
             assert!(!list.slots.pop_and_has_more(&list.entries, 1, entries[2], 0));
             assert!(list.slots.is_empty(1));
@@ -382,19 +382,22 @@ mod tests {
             let mut slots = Slots::<4, 16>::new();
             slots.mark_occupied(first - 1);
             slots.mark_occupied(end);
-            let mut set = BTreeSet::new();
+            let mut model = BTreeSet::new();
             let mut random = fastrand::Rng::with_seed(bits);
             for _ in 0..rounds {
                 let slot = random.u32(first..end);
-                if set.insert(slot) {
+                if model.insert(slot) {
                     slots.mark_occupied(slot);
                 } else {
-                    set.remove(&slot);
+                    model.remove(&slot);
                     slots.mark_empty(slot);
                 }
-                let from = random.u32(first..end);
-                assert_eq!(slots.first_occupied(from..end), set.range(from..).next().copied());
-                assert_eq!(slots.count_occupied(first..end) as usize, set.len());
+                let search_start = random.u32(first..end);
+                assert_eq!(
+                    slots.first_occupied(search_start..end),
+                    model.range(search_start..).next().copied()
+                );
+                assert_eq!(slots.count_occupied(first..end) as usize, model.len());
             }
         }
     }

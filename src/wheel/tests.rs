@@ -5,7 +5,7 @@ use crate::limits::{
     CASCADED_AHEAD_PER_TURN_MAX, INDEX_MAX, PAGE_BITS, SPARE_PAGES, WHEEL_KEY_GENERATION_MAX,
 };
 
-type Tiny<T> = Wheel<T, 2, 32>;
+type TinyWheel<T> = Wheel<T, 2, 32>;
 
 /// Compares the wheel with a model, under the small limits of unit tests.
 #[cfg(all(feature = "std", not(loom)))]
@@ -32,7 +32,7 @@ mod with_tiny_limits {
 fn a_retired_index_is_never_reused() {
     // The first level covers the deadline 1, but not 100.
     for deadline in [1, 100] {
-        let mut wheel = Tiny::starting_at(0);
+        let mut wheel = TinyWheel::starting_at(0);
         let mut keys = std::collections::HashSet::new();
         for round in 0..100 {
             let key = wheel.insert(deadline, round);
@@ -48,7 +48,7 @@ fn a_retired_index_is_never_reused() {
 
 #[test]
 fn removals_free_surplus_pages_gradually() {
-    let mut wheel = Tiny::starting_at(0);
+    let mut wheel = TinyWheel::starting_at(0);
     let keys: Vec<Key> = (0..50).map(|entry| wheel.insert(100, entry)).collect();
     let mut pages = wheel.entries.page_count();
     assert!(pages > 20);
@@ -71,7 +71,7 @@ fn equal_batches_free_no_pages() {
     const BATCH: u64 = (SPARE_PAGES as u64) << PAGE_BITS;
     // Keeps `live` entries in the wheel, so that batches start at various places of a page.
     for live in 0..6 {
-        let mut wheel = Tiny::starting_at(0);
+        let mut wheel = TinyWheel::starting_at(0);
         (0..live).for_each(|entry| _ = wheel.insert(1_000, entry));
         let mut pages = None;
         for round in 0..10 {
@@ -87,7 +87,7 @@ fn equal_batches_free_no_pages() {
     }
 }
 
-impl<T> Tiny<T> {
+impl<T> TinyWheel<T> {
     fn advance_and_check(&mut self) {
         let now = self.now();
         assert!(self.advance(now).next().is_none());
@@ -97,7 +97,7 @@ impl<T> Tiny<T> {
 
 #[test]
 fn a_pass_abandoned_before_its_portion_is_behind() {
-    let mut wheel = Tiny::starting_at(0);
+    let mut wheel = TinyWheel::starting_at(0);
     // These entries are in a slot of the second level, and need several portions.
     (0..5 * CASCADED_AHEAD_PER_TURN_MAX).for_each(|_| _ = wheel.insert(32, ()));
     wheel.insert(20, ());
@@ -128,7 +128,7 @@ fn a_pass_after_a_late_one_is_short() {
 #[test]
 #[should_panic(expected = "the wheel is full")]
 fn an_insert_into_a_full_wheel_panics() {
-    let mut wheel = Tiny::starting_at(0);
+    let mut wheel = TinyWheel::starting_at(0);
     for entry in 1..=u64::from(INDEX_MAX) {
         wheel.insert(entry, ());
     }
@@ -138,7 +138,7 @@ fn an_insert_into_a_full_wheel_panics() {
 
 #[test]
 fn keys_of_another_wheel_do_not_corrupt_a_wheel() {
-    let (mut wheel, mut other) = (Tiny::starting_at(0), Tiny::starting_at(0));
+    let (mut wheel, mut other) = (TinyWheel::starting_at(0), TinyWheel::starting_at(0));
     let foreign_keys = [other.insert(1, 'x'), other.insert(2, 'y')];
     let key = wheel.insert(5, 'a');
     assert!(!wheel.is_empty());
@@ -154,7 +154,7 @@ fn keys_of_another_wheel_do_not_corrupt_a_wheel() {
 
 #[test]
 fn keys_from_arbitrary_bits_are_safe_and_round_trip() {
-    let mut wheel = Tiny::starting_at(0);
+    let mut wheel = TinyWheel::starting_at(0);
     let keys: Vec<Key> = (0..9).map(|tick| wheel.insert(tick, tick)).collect();
     for bits in [0, 1, u64::MAX, u64::from(u32::MAX), u64::MAX << 32, 64, 1 << 20] {
         let key = Key::from_bits(bits);
@@ -170,7 +170,7 @@ fn keys_from_arbitrary_bits_are_safe_and_round_trip() {
 
 #[test]
 fn lookups_iter_retain_and_clear_agree_with_a_map() {
-    let mut wheel = Tiny::starting_at(0);
+    let mut wheel = TinyWheel::starting_at(0);
     let mut map = HashMap::new();
     for number in 0..40_u64 {
         let deadline = 1 << (number % 30);
@@ -192,7 +192,7 @@ fn lookups_iter_retain_and_clear_agree_with_a_map() {
         assert!(!wheel.contains(key) && wheel.get(key).is_none());
         assert!(wheel.get_mut(key).is_none() && wheel.deadline(key).is_none());
     }
-    let matches_map = |wheel: &Tiny<u64>, map: &HashMap<_, _>| {
+    let matches_map = |wheel: &TinyWheel<u64>, map: &HashMap<_, _>| {
         let listed = wheel.iter().map(|(key, deadline, number)| (key, (deadline, *number)));
         [wheel.len(), wheel.iter().count()] == [map.len(); 2]
             && listed.collect::<HashMap<_, _>>() == *map
@@ -234,7 +234,7 @@ fn lookups_iter_retain_and_clear_agree_with_a_map() {
 
 #[test]
 fn a_full_wheel_returns_the_value() {
-    let mut wheel = Tiny::starting_at(0);
+    let mut wheel = TinyWheel::starting_at(0);
     let keys: Vec<Key> = (0..INDEX_MAX).map(|_| wheel.try_insert(5, ()).expect("room")).collect();
     assert_eq!(wheel.try_insert(5, ()), Err(()));
     assert_eq!(wheel.remove(keys[7]), Some(()));
@@ -264,7 +264,7 @@ fn reserved_pages_are_allocated_and_kept() {
 
 #[test]
 fn an_iterator_dropped_early_loses_no_entries() {
-    let mut wheel = Tiny::starting_at(0);
+    let mut wheel = TinyWheel::starting_at(0);
     for deadline in [5, 3, 9, 3] {
         wheel.insert(deadline, deadline);
     }
@@ -278,7 +278,7 @@ fn an_iterator_dropped_early_loses_no_entries() {
 
 #[test]
 fn an_entry_inserted_due_expires_in_the_next_advance() {
-    let mut wheel = Tiny::starting_at(7);
+    let mut wheel = TinyWheel::starting_at(7);
     wheel.insert(0, 'a');
     wheel.insert(7, 'b');
     assert_eq!(wheel.next_deadline(), Some(7));
@@ -289,7 +289,7 @@ fn an_entry_inserted_due_expires_in_the_next_advance() {
 
 #[test]
 fn an_entry_with_elapsed_slack_is_due() {
-    let mut wheel = Tiny::starting_at(7);
+    let mut wheel = TinyWheel::starting_at(7);
     wheel.insert_with_slack(3, 4, 'a');
     wheel.insert_with_slack(7, 0, 'b');
     let due: BTreeSet<_> = wheel.advance(7).collect();
@@ -454,7 +454,7 @@ mod shard_functions {
 
 #[test]
 fn time_never_goes_back() {
-    let mut wheel = Tiny::starting_at(0);
+    let mut wheel = TinyWheel::starting_at(0);
     assert_eq!(wheel.advance(100).next(), None);
     wheel.insert(101, ());
     assert_eq!(wheel.advance(50).next(), None);
@@ -466,7 +466,7 @@ fn time_never_goes_back() {
 fn the_largest_tick_is_reached() {
     let starts = if cfg!(miri) { 2..3 } else { 0..3 };
     for start in [0, 1 << 63, u64::MAX - 1][starts].iter().copied() {
-        let mut wheel = Tiny::starting_at(start);
+        let mut wheel = TinyWheel::starting_at(start);
         wheel.insert(u64::MAX, ());
         wheel.check();
         assert_eq!(wheel.advance(u64::MAX - 1).next(), None);

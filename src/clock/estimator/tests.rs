@@ -16,10 +16,10 @@ struct SimulatedMachine {
     /// The counter, in thousandths of a count.
     counter_thousandths: u128,
     /// The counter's speed, in counts per microsecond.
-    speed: u64,
+    counter_speed: u64,
     /// The maximum time, in nanoseconds, between two consecutive readings of an anchor. An anchor
     /// reads the counter, the clock, and again the counter.
-    pause_max: u64,
+    max_pause_nanos: u64,
     estimator: ClockEstimator,
     is_abandoned: bool,
     /// The number of clock readings that were estimated from the counter alone.
@@ -32,8 +32,8 @@ impl SimulatedMachine {
             random: fastrand::Rng::with_seed(seed),
             nanos: 5_000_000,
             counter_thousandths: 77_000_000_000_000,
-            speed: COUNTS_PER_MICROSECOND,
-            pause_max: 30,
+            counter_speed: COUNTS_PER_MICROSECOND,
+            max_pause_nanos: 30,
             estimator: ClockEstimator::new(),
             is_abandoned: false,
             counter_readings: 0,
@@ -55,15 +55,15 @@ impl SimulatedMachine {
 
     fn advance(&mut self, nanos: u64) {
         self.nanos += nanos;
-        self.counter_thousandths += u128::from(nanos) * u128::from(self.speed);
+        self.counter_thousandths += u128::from(nanos) * u128::from(self.counter_speed);
     }
 
     fn advance_randomly(&mut self) {
-        let nanos = self.random.u64(1..=self.pause_max);
+        let nanos = self.random.u64(1..=self.max_pause_nanos);
         self.advance(nanos);
     }
 
-    fn jump(&mut self, counts: i64) {
+    fn jump_counter(&mut self, counts: i64) {
         self.counter_thousandths =
             self.counter_thousandths.saturating_add_signed(i128::from(counts) * 1000);
     }
@@ -112,13 +112,13 @@ const READING_COUNT: u32 = 20_000;
 #[test]
 fn readings_are_exact_during_the_short_calibration() {
     let mut machine = SimulatedMachine::new(1);
-    let begun = machine.nanos;
+    let start_nanos = machine.nanos;
     while machine.counter_readings == 0 {
         machine.advance(1_000);
         let (true_nanos, reading) = machine.read();
         assert!(machine.counter_readings > 0 || reading == Reading::exact(true_nanos));
     }
-    assert!(machine.nanos - begun < 3 * CALIBRATION_MIN_NANOS);
+    assert!(machine.nanos - start_nanos < 3 * CALIBRATION_MIN_NANOS);
 }
 
 #[test]
@@ -137,16 +137,17 @@ fn bounds_are_rounded_outwards() {
         let AnchorWindow { end_count: end, anchor, rate, .. } = estimator.window;
         let reading = estimator.estimate_at(end).expect("within the window");
         // Converts nanoseconds to units of 2^-32 nanoseconds.
-        let fixed_point = |nanos: u64| u128::from(nanos) << 32;
-        let passed = |since: u64, rate: u64| u128::from(end - since) * u128::from(rate);
-        let (least, most) =
-            (passed(anchor.count_after, rate.min), passed(anchor.count_before, rate.max));
+        let to_fixed_point = |nanos: u64| u128::from(nanos) << 32;
+        let elapsed =
+            |start_count: u64, rate: u64| u128::from(end - start_count) * u128::from(rate);
+        let (elapsed_min, elapsed_max) =
+            (elapsed(anchor.count_after, rate.min), elapsed(anchor.count_before, rate.max));
         let (min, max) = (
-            fixed_point(reading.min - anchor.clock_nanos),
-            fixed_point(reading.max - anchor.clock_nanos - EARLY_READ_MARGIN_NANOS),
+            to_fixed_point(reading.min - anchor.clock_nanos),
+            to_fixed_point(reading.max - anchor.clock_nanos - EARLY_READ_MARGIN_NANOS),
         );
-        assert!(min <= least && least < min + fixed_point(1));
-        assert!(most < max && max <= most + fixed_point(1));
+        assert!(min <= elapsed_min && elapsed_min < min + to_fixed_point(1));
+        assert!(elapsed_max < max && max <= elapsed_max + to_fixed_point(1));
     }
 }
 
@@ -170,7 +171,7 @@ fn calibration_ends_when_two_rates_agree() {
     let mut machine = SimulatedMachine::new(3);
     for factor in [1, 1, 2, 2] {
         assert!(!matches!(machine.estimator.state, CalibrationState::Calibrated { .. }));
-        machine.speed = factor * COUNTS_PER_MICROSECOND;
+        machine.counter_speed = factor * COUNTS_PER_MICROSECOND;
         machine.advance(CALIBRATION_MIN_NANOS);
         machine.read_and_check();
     }
@@ -195,7 +196,7 @@ fn readings_contain_the_time_of_a_steered_clock() {
         for _ in 0..20 {
             // Makes the simulated clock up to 11 % faster or slower, as the kernel may do. With a
             // slower clock, the counter counts more per microsecond of the clock.
-            machine.speed = machine
+            machine.counter_speed = machine
                 .random
                 .u64(COUNTS_PER_MICROSECOND * 100 / 111 + 1..COUNTS_PER_MICROSECOND * 100 / 89);
             machine.read_often_and_check(READING_COUNT / 20);
@@ -209,10 +210,10 @@ fn readings_contain_the_time_of_a_steered_clock() {
 fn readings_contain_the_time_despite_interruptions() {
     let mut machine = SimulatedMachine::new(3);
     for _ in 0..20 {
-        machine.pause_max = machine.random.u64(10..5_000);
+        machine.max_pause_nanos = machine.random.u64(10..5_000);
         machine.read_often_and_check(READING_COUNT / 20);
     }
-    machine.pause_max = 100_000;
+    machine.max_pause_nanos = 100_000;
     machine.read_often_and_check(100);
     assert_eq!(machine.estimator.recent_faults, 0);
 }
@@ -224,7 +225,7 @@ fn readings_stay_correct_after_a_jump_behind_the_anchor() {
         // Advances past the end of the anchor's window, so that the next reading sets a new anchor.
         machine.advance(50_000);
         machine.read_and_check();
-        machine.jump(-(counts + COUNTS_PER_MICROSECOND).cast_signed());
+        machine.jump_counter(-(counts + COUNTS_PER_MICROSECOND).cast_signed());
         machine.read_and_check();
         assert!(
             counts < COUNTS_PER_MICROSECOND || machine.estimator.recent_faults == 1,
@@ -238,7 +239,7 @@ fn readings_stay_correct_after_a_jump_behind_the_anchor() {
 fn readings_stay_correct_after_a_jump_beyond_the_window() {
     for counts in [17 * COUNTS_PER_MICROSECOND, 1_000_000 * COUNTS_PER_MICROSECOND] {
         let mut machine = SimulatedMachine::calibrated(5);
-        machine.jump(counts.cast_signed());
+        machine.jump_counter(counts.cast_signed());
         machine.read_and_check();
         assert_eq!(machine.estimator.recent_faults, 1);
         machine.read_often_and_check(READING_COUNT);
@@ -250,12 +251,12 @@ fn readings_stay_correct_while_the_counter_stops() {
     let mut machine = SimulatedMachine::calibrated(6);
     let counter_readings = machine.counter_readings;
     machine.read_and_check();
-    machine.speed = 0;
+    machine.counter_speed = 0;
     machine.advance(1);
     machine.read_often_and_check(100);
     assert!(machine.counter_readings <= counter_readings + 1, "a stopped counter was used");
     assert!(machine.estimator.recent_faults > 0);
-    machine.speed = COUNTS_PER_MICROSECOND;
+    machine.counter_speed = COUNTS_PER_MICROSECOND;
     machine.read_often_and_check(READING_COUNT);
 }
 
@@ -277,7 +278,7 @@ fn a_jump_within_the_window_is_detected_by_the_next_anchor() {
     let mut machine = SimulatedMachine::calibrated(8);
     machine.advance(100_000);
     machine.read_and_check();
-    machine.jump(jump.cast_signed());
+    machine.jump_counter(jump.cast_signed());
     machine.advance(100);
     let (true_nanos, reading) = machine.read();
     assert!(reading.min <= true_nanos + 8_000);
@@ -292,9 +293,9 @@ fn min_exceeds_the_time_by_at_most_max_width() {
     let mut machine = SimulatedMachine::new(9);
     for _ in 0..READING_COUNT {
         if machine.random.u32(..50) == 0 {
-            let magnitude = machine.random.u32(..40);
-            let jump = machine.random.i64(-(1 << magnitude)..=1 << magnitude);
-            machine.jump(jump);
+            let jump_bits = machine.random.u32(..40);
+            let jump = machine.random.i64(-(1 << jump_bits)..=1 << jump_bits);
+            machine.jump_counter(jump);
             machine.estimator.recent_faults = 0;
         }
         let nanos = machine.random.u64(1..5_000);
@@ -311,7 +312,7 @@ fn min_exceeds_the_time_by_at_most_max_width() {
 #[test]
 fn a_counter_with_repeated_faults_is_abandoned() {
     let mut machine = SimulatedMachine::calibrated(10);
-    let begun = machine.nanos;
+    let start_nanos = machine.nanos;
     while !machine.is_abandoned {
         let counter_readings = machine.counter_readings;
         machine.advance(700);
@@ -319,11 +320,11 @@ fn a_counter_with_repeated_faults_is_abandoned() {
         if machine.counter_readings > counter_readings {
             // Changes the counter's speed after each clock reading that was estimated from the
             // counter alone.
-            machine.speed = 3 * COUNTS_PER_MICROSECOND - machine.speed;
+            machine.counter_speed = 3 * COUNTS_PER_MICROSECOND - machine.counter_speed;
             machine.advance(20_000);
         }
     }
-    assert!(machine.nanos - begun < 100 * CALIBRATION_MIN_NANOS);
+    assert!(machine.nanos - start_nanos < 100 * CALIBRATION_MIN_NANOS);
     machine.read_often_and_check(100);
 }
 
@@ -331,7 +332,7 @@ fn a_counter_with_repeated_faults_is_abandoned() {
 fn faults_more_than_a_minute_apart_are_forgiven() {
     let mut machine = SimulatedMachine::calibrated(11);
     for _ in 0..2 * FAULTS_MAX {
-        machine.jump((1000 * COUNTS_PER_MICROSECOND).cast_signed());
+        machine.jump_counter((1000 * COUNTS_PER_MICROSECOND).cast_signed());
         machine.read_and_check();
         assert_eq!(machine.estimator.recent_faults, 1);
         machine.advance(FAULT_FORGOTTEN_AFTER_NANOS + 1);
@@ -352,17 +353,17 @@ fn a_wide_anchor_opens_no_window() {
     assert_eq!(machine.estimator.estimate_at(after + 10), None);
 }
 
-/// Between the two counts of `since`, the thread moved to a core whose counter lags.
+/// Between the two counts of `start_anchor`, the thread moved to a core whose counter lags.
 #[test]
 fn an_inverted_anchor_gives_no_rate() {
-    let since = anchor(100_000, 0, 70_000);
-    assert!(RateBounds::measured(since, anchor(3_100_000, 1_000_000, 3_100_150)).is_none());
+    let start_anchor = anchor(100_000, 0, 70_000);
+    assert!(RateBounds::measured(start_anchor, anchor(3_100_000, 1_000_000, 3_100_150)).is_none());
 }
 
 #[test]
 fn a_measured_rate_has_the_bounds_of_its_anchors() {
-    let since = anchor(1_000, 5_000_000, 1_200);
-    let rate = RateBounds::measured(since, anchor(2_601_000, 6_000_000, 2_601_300));
+    let start_anchor = anchor(1_000, 5_000_000, 1_200);
+    let rate = RateBounds::measured(start_anchor, anchor(2_601_000, 6_000_000, 2_601_300));
     let RateBounds { min, max } = rate.expect("precise anchors");
     // At least 2,599,800 and at most 2,600,300 counts have passed in a million nanoseconds.
     let nanos = |counts: u128, rate: u64| (counts * u128::from(rate)) >> 32;
