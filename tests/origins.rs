@@ -193,7 +193,7 @@ fn live_timers_by_call_site_omits_ended_timers() {
     });
 }
 
-/// The function of a clock must not panic. If it does, the wheel stays intact.
+/// If the function of a clock panics against its contract, the wheel stays intact.
 #[test]
 fn a_panic_of_the_clock_leaves_the_wheel_intact() {
     on_a_thread(|| {

@@ -77,8 +77,8 @@ fn cancel_all(own: usize, timers: &[SharedTimer]) -> Vec<(Cancel, u32)> {
     answers
 }
 
-/// Asserts that each timer ended once and that every answer was true. If `records_late`, the loop
-/// may record a fire only after the timer has ended.
+/// Asserts that each timer ended once and that every answer was true. If `records_late`, a
+/// canceller may get `Ended` before the loop has recorded the fire.
 fn assert_each_ended_once(
     records_late: bool,
     timers: &[SharedTimer],
@@ -178,7 +178,7 @@ fn a_threads_timers_end_once_while_other_threads_cancel() {
 
 #[test]
 fn remote_timers_end_once_during_remote_resets_and_cancels() {
-    // In native runs, adders of few timers seldom overlap.
+    // In native runs, the adders seldom overlap unless they add many timers.
     let timers = if cfg!(miri) { TIMERS } else { 100 * TIMERS };
     seeded(0..scaled(100), |random| {
         let seed = random.u64(..);

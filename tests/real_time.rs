@@ -21,8 +21,8 @@ use corewheel::{Cancel, Clock, Config, ShardRef, TimerHandle, When, local_timer}
 
 const OWNERS: usize = 3;
 
-/// Many timers have this delay, and are cancelled in the end. So a missed wake-up delays the other
-/// timers for long.
+/// Many timers have this delay, so an owner that misses a wake-up sleeps long. The test cancels
+/// these timers at its end.
 const LONG_DELAY: Duration = Duration::from_secs(100);
 
 /// How long the threads of a round operate. Then they only wait for their timers, so that a missed
@@ -70,12 +70,11 @@ struct Timer {
     runs: AtomicU32,
     /// The number of calls that returned [`Cancel::Cancelled`].
     cancels: AtomicU32,
-    /// True if a run of this periodic timer was its last, because of a cancel.
+    /// True if a cancel made the current run of this periodic timer its last.
     was_stopped: AtomicBool,
     drops: AtomicU32,
 }
 
-/// The captures of a callback.
 struct Captures(Arc<Timer>);
 
 impl Captures {
@@ -195,7 +194,7 @@ struct Round {
 }
 
 impl Round {
-    /// Does something with a random timer, unless the round is closing.
+    /// Adds, resets or cancels a random timer, unless the round is closing.
     fn random_operation(self: &Arc<Self>) {
         self.operations_in_progress.fetch_add(1, SeqCst);
         if !self.is_closing.load(SeqCst) {

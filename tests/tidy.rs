@@ -169,7 +169,6 @@ fn gives_reason(comments: &str, ordering: &str) -> bool {
     })
 }
 
-/// Finds public types, traits and functions without an example.
 fn missing_examples(source: &Source) -> Vec<Finding> {
     let items = source.without_example().filter(|(_, name)| !WITHOUT_EXAMPLE.contains(name));
     items.map(|(line, name)| (line, format!("`{name}` has no example"))).collect()

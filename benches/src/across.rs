@@ -65,8 +65,8 @@ pub trait Sleeping: Owner {
 pub trait Remote: Send {
     type Handle;
 
-    /// Cancels a timer; returns false if it had ended. A peer that gets no answer returns true, and
-    /// its owner asserts that the timer was live.
+    /// Cancels a timer; returns false if it had ended. A peer whose requests have no reply returns
+    /// true; its owner asserts that the timer was live.
     fn cancel(&mut self, handle: Self::Handle) -> bool;
 
     /// Sends the boxes of cancelled timers back to the owner, for peers that reuse them.

@@ -26,7 +26,6 @@ pub struct Section {
 /// One quantity of a peer, with its values in all rounds.
 struct Measured {
     peer: Peer,
-    /// The sample of the first round.
     sample: Sample,
     values: Vec<f64>,
 }

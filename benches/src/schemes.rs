@@ -24,7 +24,7 @@ use crate::peers::Handle;
 use crate::timers::{Payload, TimerSet};
 
 pub trait Scheme {
-    /// True if one call of [`tick`](Self::tick) serves all ticks since the previous call.
+    /// True if one call of [`tick`](Self::tick) processes all ticks since the previous call.
     const TICKS_AT_ONCE: bool = false;
 
     fn new(store: &mut Store) -> Self;
@@ -32,7 +32,7 @@ pub trait Scheme {
     /// Inserts a timer, whose `due_or_rounds` is its deadline.
     fn start(&mut self, store: &mut Store, index: u32);
 
-    /// Removes an outstanding timer; by default from its list.
+    /// Removes a live timer. The default unlinks it from its list.
     fn stop(&mut self, store: &mut Store, index: u32) {
         store.remove(index);
     }

@@ -124,7 +124,7 @@ pub trait ReportsDeadline: TimerSet {
     }
 }
 
-/// Returns the tick from `from` to `to` with the most trailing zeros. `from` is not 0.
+/// Returns the tick from `from` to `to` with the most trailing zeros. `from` must not be 0.
 fn roundest(from: u64, to: u64) -> u64 {
     let zeros = ((from - 1) ^ to).ilog2();
     to >> zeros << zeros

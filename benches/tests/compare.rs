@@ -52,7 +52,7 @@ fn runs_write_the_page_and_plots() {
     fs::remove_dir_all(directory).expect("a writable directory");
 }
 
-/// The loads assert that each peer is correct. Only timeouts of pingora-timeout may be early.
+/// Each load asserts that its peer is correct. Only timeouts of pingora-timeout may be early.
 #[test]
 fn every_peer_runs_its_workloads() {
     let json = compare("--tiny --json");

@@ -105,7 +105,7 @@ impl TimerSet for LocalTimers {
         handle.reset(Duration::from_millis(deadline - self.now))
     }
 
-    /// Runs due callbacks. They do not return their payloads, so the last argument is not called.
+    /// Runs due callbacks. Callbacks return no payloads, so the closure is not called.
     #[inline]
     fn advance(&mut self, now: u64, _: impl FnMut(Payload)) {
         self.now = now;

@@ -105,15 +105,15 @@ pub(crate) fn fire_add(live: usize, iterations: usize) {
     }
 }
 
-/// The parts of a remote operation. The owner's part runs after the owner has turned its wheel.
+/// The owner's part runs after the owner has turned its wheel.
 struct RemoteOperation {
     /// True if the other thread gets the handles of live timers.
     takes_handles: bool,
-    /// The other thread's part: uses the handles or returns new ones. The last argument is the size
-    /// of the batch.
+    /// Runs on the other thread: uses the given handles, or returns new ones in their place. The
+    /// last argument is the size of the batch.
     other: fn(&ShardRef, &mut Draws, &mut Vec<TimerHandle>, usize),
-    /// The owner's part: gets the owner's handles, the positions of the handles that the other
-    /// thread got, and the returned handles.
+    /// Runs on the owner: gets its handles, the positions of those that the other thread got, and
+    /// the returned handles.
     owner: fn(&mut [TimerHandle], &[usize], &mut Draws, &mut Vec<TimerHandle>),
 }
 
@@ -154,8 +154,8 @@ impl RemoteOperation {
     }
 }
 
-/// True if it is the other thread's turn to run. The waiting thread parks: barriers and channels
-/// first spin, so the number of their instructions varies.
+/// True if it is the other thread's turn to run. The waiting thread parks: a barrier or channel
+/// would first spin, which would vary the count of instructions.
 #[derive(Default)]
 struct Baton(AtomicBool);
 
@@ -368,7 +368,7 @@ pub(crate) fn packet(live: usize, iterations: usize) {
     }
 }
 
-/// Runs `step`, the only code in which callgrind collects in the lane `paths`.
+/// Runs `step`. In the lane `paths`, callgrind counts only what runs inside this function.
 #[inline(never)]
 fn profiled<R>(step: impl FnOnce() -> R) -> R {
     step()

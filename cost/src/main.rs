@@ -1,7 +1,6 @@
 //! Runs one operation of a timer many times: `cost OPERATION VARIANT LIVE_TIMERS ITERATIONS`.
 //!
-//! `cargo xtask cost` runs it under valgrind with two numbers of iterations. The difference of the
-//! two counts, divided by the difference of the iterations, is the cost of one operation.
+//! `cargo xtask cost` runs this program under valgrind with two numbers of iterations.
 
 mod corewheel_timers;
 mod local;
@@ -79,7 +78,7 @@ const CASES: &[Case] = &cases! {
 const USAGE: &str = "usage: cost OPERATION VARIANT LIVE_TIMERS ITERATIONS | cost --list";
 
 fn main() -> ExitCode {
-    // Two threads of an operation wait for each other, so a panic must end both.
+    // The two threads of a remote operation wait for each other, so a panic of one must end both.
     let report = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
         report(panic);

@@ -21,7 +21,6 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Compares a wheel with its model.
 fn compare<const LEVEL_BITS: u32, const LEVELS: usize>(bytes: &mut Unstructured<'_>) {
     let start = model::any_start_time(&mut |bound| choose(bytes, bound));
     let mut pair = model::ModelledWheel::<LEVEL_BITS, LEVELS>::starting_at(start);

@@ -9,9 +9,9 @@ use crate::model::Model;
 #[derive(Debug)]
 pub(crate) enum Job {
     Steps(Range<usize>),
-    /// Continue the paused callback.
+    /// Continues the paused callback.
     Resume,
-    /// End the thread and its shards.
+    /// Ends the thread and its shards.
     Leave,
 }
 

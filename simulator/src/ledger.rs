@@ -64,7 +64,7 @@ impl Ledger {
         resume_unwind(Box::new(PlannedPanic))
     }
 
-    /// Drops a value. The destructors of the value's payloads only count: they neither panic nor
+    /// Drops a value. During the drop, destructors of payloads only count: they neither panic nor
     /// cancel.
     pub(crate) fn drop_quietly<T>(&self, value: T) {
         self.quiet.store(true, Relaxed);

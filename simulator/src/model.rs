@@ -23,7 +23,7 @@ use crate::coverage::Coverage;
 use crate::ledger::{Ledger, Payload};
 use crate::plan::{AddMethod, Id, Nanos, Plan, Script, Setting};
 
-/// The state of an episode. The running thread owns it.
+/// The state of an episode, owned by the one thread that runs.
 #[derive(Debug)]
 pub(crate) struct Model {
     setting: Setting,
@@ -64,13 +64,12 @@ pub(crate) struct Timer {
     pub(crate) shard: usize,
     /// None if the timer has no handle that other cores can use.
     pub(crate) handle: Option<TimerHandle>,
-    /// The earliest and the latest deadline that the request allows.
+    /// The earliest and the latest deadline that the latest add or reset allows.
     due: [Nanos; 2],
-    /// The ticks of `due`.
     ticks: [u64; 2],
     /// The time from which a periodic timer counts its period.
     period_start: Nanos,
-    /// 0 for a timer that fires once.
+    /// 0 for a one-shot timer.
     pub(crate) period: Nanos,
     /// The number of the turn in which the owner added the timer; 0 if outside of a turn.
     added_in: u64,
@@ -117,7 +116,7 @@ pub(crate) struct ShardModel {
     pub(crate) limit: usize,
     /// The latest bounds on the time that the owner has read or passed to `turn_at`.
     latest_reading: Reading,
-    /// How often the owner read a time before `latest_reading`.
+    /// How often the owner read a time earlier than `latest_reading`.
     regressions: u64,
     /// The tick that the turns have reached.
     turn_tick: u64,
@@ -175,8 +174,8 @@ pub(crate) struct TurnModel {
     lending_expiries: u64,
     before: Counts,
     is_wanted: bool,
-    /// Timers due after this tick fire in order; None if the turn may leave messages that came
-    /// before it.
+    /// Timers due after this tick fire in order. None if messages from before the turn may stay
+    /// queued.
     in_order_after: Option<u64>,
 }
 
@@ -185,9 +184,7 @@ struct Asleep {
     until: Nanos,
     wakes: u64,
     thrown: u64,
-    /// True if a request may wake the owner.
     may_wake: bool,
-    /// True if a request must wake the owner.
     must_wake: bool,
     /// True if the sleep is longer than `shards::DROP_CANCELLED_WITHIN`.
     is_long: bool,
@@ -338,7 +335,6 @@ impl Model {
         }
     }
 
-    /// Records the answer to an add by the owner.
     pub(crate) fn end_add(
         &mut self,
         id: Id,
@@ -375,7 +371,8 @@ impl Model {
         let exact = self.clock(self.shards[shard].core);
         let shard = &self.shards[shard];
         let due = match way {
-            // If the instant is between the bounds, the library reads the exact time.
+            // If the instant is between the bounds of the reading, the library reads the exact
+            // time.
             AddMethod::At | AddMethod::AtPast if instant <= now.min.max(now.max.min(exact)) => {
                 shard.due_elapsed(instant.min(now.min))
             }
@@ -602,7 +599,7 @@ impl Model {
     ) -> bool {
         let &Timer { state, shard, .. } = self.timer(id);
         let answer = state == State::Live;
-        // The reset timer may stay linked at its old deadline, so the shard may want a turn then.
+        // The reset timer may stay linked at its old deadline, and cause a needless turn there.
         self.shards[shard].needless_turns_allowed += u64::from(answer);
         // The owner reads the clock before it knows whether the timer can be moved.
         let now = if own { self.read_clock(shard) } else { self.remote_reading(shard) };
@@ -634,8 +631,7 @@ impl Model {
     }
 
     /// Returns whether the model must skip a reset. If this core's wheel has reused the number of
-    /// the timer's ended shard, the reset reads this core's clock. The model does not expect this
-    /// reading.
+    /// the timer's ended shard, the reset reads this core's clock, which the model does not expect.
     pub(crate) fn must_skip_reset(&self, id: Id) -> bool {
         let (timer, own) = (self.timer(id), self.own_shard());
         let latest = self.shards[own].latest_reading;
@@ -846,7 +842,7 @@ impl ShardModel {
     /// early if it lasts beyond the first tick, and must end early if it lasts beyond the last.
     fn record_due(&mut self, ticks: [u64; 2]) {
         /// The first level has 2^17 slots, of which up to 2^11 are behind the current tick. A timer
-        /// beyond them may need a turn for each level.
+        /// that is further away may need a turn for each level.
         const BEYOND_FIRST_LEVEL_TICKS: u64 = (1 << 17) - (1 << 11);
         const NEEDLESS_PER_FAR_TIMER: u64 = 5;
         let [first, last] = ticks.map(|tick| self.tick_start(tick));
@@ -865,7 +861,7 @@ impl ShardModel {
     }
 }
 
-/// Bounds on the time of a clock.
+/// A clock reading: bounds on the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reading {
     min: Nanos,

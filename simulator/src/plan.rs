@@ -421,7 +421,7 @@ impl Draw<'_, '_> {
 }
 
 impl Step {
-    /// The ways to simplify an argument of a step.
+    /// Functions that each simplify one argument of a step.
     pub(crate) const SIMPLER: [fn(&mut Self); 8] = [
         |step| step.script = Script::Nothing,
         |step| step.delay = 0,

@@ -33,8 +33,8 @@ fn a_planted_bug_is_found_shrunk_and_reproduced() {
     let _alone = run_alone();
     let is_enough = |done: &Coverage| done.operations() >= 1_000_000;
     let found = simulate(0, true, is_enough).expect_err("a planted bug");
-    // Four steps suffice: an add, a share of its handle if the add is local, a remote cancel, and a
-    // step that shows that the timer is still live.
+    // Four steps suffice: an add, a share of the handle if the add is local, a remote cancel, and a
+    // step that finds the timer still live.
     assert!(found.steps.len() <= 4, "{found}");
     assert!(found.steps.iter().any(|step| step.contains("Cancel")), "{found}");
     let command = format!("cargo simulate --seed {} --operations 1", found.seed);

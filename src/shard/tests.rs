@@ -241,7 +241,7 @@ fn a_turn_that_empties_many_pages_leaves_most_of_them_to_later_turns() {
     assert!(memory_is_freed);
 }
 
-/// While a thread may be reading pages, the owner does not free these pages.
+/// The owner does not free pages that another thread may be reading.
 #[test]
 fn a_sleep_is_short_while_pages_wait_to_be_freed() {
     let mut shard = Shard::new();

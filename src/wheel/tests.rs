@@ -69,7 +69,7 @@ fn removals_free_surplus_pages_gradually() {
 #[test]
 fn equal_batches_free_no_pages() {
     const BATCH: u64 = (SPARE_PAGES as u64) << PAGE_BITS;
-    // Keeps `live` entries in the wheel, so that batches start at various places of a page.
+    // The number of live entries varies where in a page each batch starts.
     for live in 0..6 {
         let mut wheel = TinyWheel::starting_at(0);
         (0..live).for_each(|entry| _ = wheel.insert(1_000, entry));
@@ -98,7 +98,7 @@ impl<T> TinyWheel<T> {
 #[test]
 fn a_pass_abandoned_before_its_portion_is_behind() {
     let mut wheel = TinyWheel::starting_at(0);
-    // These entries are in a slot of the second level, and need several portions.
+    // These entries are in one slot of the second level, which cascades in several portions.
     (0..5 * CASCADED_AHEAD_PER_TURN_MAX).for_each(|_| _ = wheel.insert(32, ()));
     wheel.insert(20, ());
     assert_eq!(wheel.advance(31).next(), Some((20, ())));

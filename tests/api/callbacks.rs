@@ -208,7 +208,7 @@ fn a_report_carries_the_message_and_the_payload() {
         local_timer().add(TICK, || panic!("a literal"));
         local_timer().add(TICK * 2, || panic!("a {}", "string"));
         local_timer().add(TICK * 3, || panic_any(7));
-        // Its drop throws another value, whose drop panics too.
+        // The drop of the thrown value throws a second value, whose drop panics too.
         let thrown = OnDrop(|| panic_any(OnDrop(|| panic!("a drop of a thrown value"))));
         local_timer().add(TICK * 4, move || panic_any(thrown));
         local_timer().add(TICK * 5, || ());

@@ -56,7 +56,7 @@ fn cores_default_to_one_thread_per_core_and_may_be_unpinned() {
 #[test]
 fn join_returns_results_in_index_order() {
     let cores = start(16, |core| {
-        // The first threads return last.
+        // Threads with lower indices return later.
         thread::sleep(Duration::from_millis(5 * (16 - core.index() as u64)));
         (core.index(), thread::current().id())
     });
@@ -189,7 +189,7 @@ fn refuse_to_pin() -> io::Result<()> {
         instruction(BPF_RET | BPF_K, 0, SECCOMP_RET_ALLOW),
     ];
     let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
-    // SAFETY: takes numbers only; this thread gains no privileges anyway.
+    // SAFETY: the call takes only numbers, and this thread needs no new privileges.
     let forbidden = unsafe { libc::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
     // SAFETY: the program and its instructions live through the call, which copies them.
     let installed = unsafe { libc::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &raw const program) };

@@ -163,7 +163,7 @@ fn dropping_timer_fds_ends_only_their_registration() {
         }
         drop(timer);
         assert!(sleep_panics());
-        // In this turn, nothing is due.
+        // This turn finds nothing due.
         local_timer().turn();
         assert!(!sleep_panics(), "the thread has turned");
     });
@@ -240,7 +240,7 @@ fn a_shard_that_never_turns_publishes_its_first_add_at_once() {
         thread::sleep(DELAY * 4);
         assert!(overdue(&name) >= DELAY * 2, "{:?}", overdue(&name));
         begin(&mut shard);
-        // After `begin`, an add publishes no counts.
+        // After `begin`, a loop drives the shard, so an add publishes no counts.
         let published = published_metrics(&name).counts.added;
         (0..3).for_each(|timer| _ = shard.add(HOUR, timer));
         assert_eq!(published_metrics(&name).counts.added, published);
@@ -547,7 +547,7 @@ fn add_without_a_driver() {
         clock.advance(TICK * wait);
         (0..3).for_each(|timer| _ = shard.add(HOUR, timer));
     }
-    // At none of these adds is a timer overdue.
+    // No timer is overdue at any of these adds.
     on_named_core("no report", || {
         from_another_thread(|shard| shard.add(HOUR, || ()));
         thread::sleep(Duration::from_millis(200));
@@ -800,7 +800,7 @@ fn a_panic_in_run_until_ends_its_driving() {
             });
         };
         assert!(panics(run));
-        // If `run_until` still counted as a loop, the wheel would not need another driver.
+        // After the panic, `run_until` no longer drives the wheel.
         drop(driver());
         assert!(sleep_panics());
     });

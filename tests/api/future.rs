@@ -225,7 +225,7 @@ fn dropping_a_tick_future_loses_no_tick() {
     });
 }
 
-/// Each turn defers a timer, and each poll replaces the sleep's timer, which is then the last.
+/// Each turn exhausts its budget before it reaches the sleep's timer, which each poll replaces.
 #[test]
 fn a_sleep_polled_with_changing_wakers_elapses_despite_a_budget() {
     fn add_again() {

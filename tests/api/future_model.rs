@@ -43,7 +43,6 @@ struct Model<'a, H: Backend> {
     poll: fn(&Poller, &mut Sleep<H>) -> Poll<()>,
     sleeps: Vec<Expected<H>>,
     tasks: [Poller; TASKS],
-    /// Expected number of wakes of each task.
     woken: [usize; TASKS],
     /// Expected number of added timers: one per pending poll by a task that did not yet wait for
     /// the sleep.

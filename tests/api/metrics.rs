@@ -317,7 +317,7 @@ fn the_turn_of_an_abandoned_pass_is_measured_until_the_next_sleep() {
     clock.advance(TICK * 7);
     drop(shard.prepare_sleep());
     assert_eq!(shard.metrics().longest_turn, TICK * 7);
-    // The loop continues the pass after the sleep. The sleep does not count.
+    // The loop continues the pass after the sleep, whose length does not count.
     clock.advance(TICK * 20);
     assert_eq!((shard.next_expired().is_some(), shard.next_expired().is_none()), (true, true));
     drop(shard.prepare_sleep());
@@ -488,7 +488,7 @@ fn a_loop_that_does_not_turn_is_reported_but_a_sleep_is_not() {
     let limit = TICK * 20;
     let (_watchdog, stalls) = start_watchdog(limit, NAME);
     on_configured_thread(Config::new().name(NAME), move |clock| {
-        // First without a timer, then with a timer in an hour.
+        // The first sleep has no timer; the second has one that is due in an hour.
         for _ in 0..2 {
             let sleep = local_timer().prepare_sleep();
             clock.advance(limit * 5);
@@ -556,7 +556,7 @@ fn a_first_sleep_that_no_wake_up_ends_is_reported() {
     });
 }
 
-/// The turn that was due finds nothing to do, because its timer was cancelled.
+/// Each due turn finds nothing to do, because its timer was cancelled.
 #[test]
 fn a_loop_whose_due_turns_are_idle_is_not_reported() {
     const NAME: &str = "a loop with idle turns";

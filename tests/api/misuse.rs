@@ -1,4 +1,5 @@
-//! Extreme durations, instants and configurations (P10). None aborts, hangs or loses a timer.
+//! Extreme durations, instants and configurations (P10). None of them causes an abort, a hang or
+//! the loss of a timer.
 
 use std::{
     cell::Cell,
@@ -31,7 +32,7 @@ fn duration_max_has_a_deadline_but_never_ends_a_sleep() {
     });
 }
 
-/// embassy #4736, #5017: a timer that never fires left the queue and still looked queued. So the
+/// embassy #4736, #5017: a timer that never fires left the queue and still looked queued, so the
 /// next timer of its task was not queued.
 #[test]
 fn bug_37_a_timer_added_after_an_endless_timer_fires() {

@@ -475,7 +475,7 @@ fn a_turn_of_a_drained_wheel_sends_events() {
     seen.assert_ended(Completion::Condition);
 }
 
-/// A key that belongs to core `.0`. All clones share one reference count.
+/// A key that belongs to the core with the index `.0`. All clones share one reference count.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct SharedKey(usize, Arc<()>);
 
@@ -583,7 +583,7 @@ fn a_notify_after_prepare_sleep_ends_the_sleep() {
         own.notify(&1);
     });
     assert_eq!(woken.get(), 1);
-    // Announcing a sleep sends the events.
+    // Announcing a sleep sends the events to the other core.
     cores.on(0, |_| drop(local_timer().prepare_sleep()));
     cores.turn([1]);
     seen.assert_ended(Completion::Condition);
@@ -657,7 +657,7 @@ fn a_thread_may_join_several_groups() {
 }
 
 thread_local! {
-    /// The purgatory of this thread, for the wake hooks that run here.
+    /// The purgatory of this thread, for wake hooks that run on it.
     static OWN: RefCell<Option<OpPurgatory>> = const { RefCell::new(None) };
 }
 
@@ -899,8 +899,8 @@ fn a_refused_add_returns_its_operation_despite_a_key_panic() {
     });
 }
 
-/// P6: the caller gets the outcome. The operation completes in its first check, or while its keys
-/// are iterated.
+/// P6: despite the panic, the caller gets the outcome. The operation completes in its first check,
+/// or while its keys are iterated.
 #[test]
 fn an_add_whose_operation_completes_returns_despite_a_key_panic() {
     for (completes_at_once, core) in [(true, 0), (false, 0), (false, 1)] {
@@ -1046,7 +1046,7 @@ fn an_operation_with_a_panicking_key_removes_all_watches() {
 }
 
 /// No event on the panicking key will arrive, so the answer makes the operation check once more.
-/// The batch's other watch is added.
+/// The other watch of the batch is still added.
 #[test]
 fn a_watch_whose_key_panics_is_answered() {
     for is_late in [false, true] {

@@ -1,5 +1,5 @@
-//! Bugs 31 to 34 of `doc/history.md`, found in Kafka, on one core. The code of an operation or of
-//! its keys causes the interfering timeout, forced completion or event.
+//! Bugs 31 to 34 of `doc/history.md`, found in Kafka, on one core. The interfering timeout, forced
+//! completion or event comes from the code of an operation or its keys.
 
 use std::{cell::Cell, rc::Rc, sync::Arc};
 
@@ -53,8 +53,7 @@ fn kafka_bug_31_an_operation_completes_once() {
     }
 }
 
-/// The event occurs inside the first, second or third call of `try_complete`. That call returns
-/// false.
+/// The event occurs inside the first, second or third call of `try_complete`, which returns false.
 #[test]
 fn kafka_bug_32_an_event_during_a_check_is_not_missed() {
     for at_check in 1..4 {
@@ -81,8 +80,8 @@ fn kafka_bug_32_an_event_during_a_check_is_not_missed() {
     }
 }
 
-/// The operations form a circle. Each completion causes the next operation's event, and adds
-/// another operation.
+/// The operations form a cycle: each completion causes the next operation's event, and adds another
+/// operation.
 #[test]
 fn kafka_bug_33_completions_may_complete_other_operations() {
     in_checked_virtual_time(|clock| {

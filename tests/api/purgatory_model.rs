@@ -19,7 +19,6 @@ const KEYS: usize = 9;
 /// Key `n` belongs to core `n % CORES`.
 type Key = usize;
 
-/// An operation that has not ended.
 #[derive(Debug)]
 struct Live {
     core: usize,
@@ -141,7 +140,7 @@ impl Model {
     }
 
     /// Adds an operation, whose `on_complete` or `try_complete` may panic. If `try_complete`
-    /// panics, each call panics, and the condition never holds.
+    /// panics, it does so in each call, and the condition never holds.
     fn add(&mut self, core: usize, random: &mut fastrand::Rng) {
         let keys: Vec<_> = (0..random.usize(..4)).map(|_| random.usize(..KEYS)).collect();
         let (panics, raised) = (random.u32(..16), random.u32(..5));

@@ -89,7 +89,7 @@ fn a_drop_cancels_the_timer_even_inside_its_callback() {
         drop(timer);
         assert_eq!((local_timer().len(), Rc::strong_count(&runs)), (0, 1));
 
-        // Neither arming survives the drop in the callback.
+        // The drop in the callback also ends the arming made there.
         let owner = Rc::new(Cell::new(None));
         let (weak_owner, counts) = (Rc::downgrade(&owner), Rc::clone(&runs));
         let timer = ReusableTimer::new(move |timer| {
@@ -224,7 +224,7 @@ fn cancel_and_check(timer: &ReusableTimer) {
 
 #[test]
 fn last_end_belongs_to_the_remaining_arming() {
-    // The inner arming fires first.
+    // The timer of the inner call of `arm`, made by a destructor, fires first.
     on_configured_thread(Config::new().limit(1), |clock| {
         let (timer, runs) = counting_timer();
         let timer = Rc::new(timer);
@@ -238,7 +238,7 @@ fn last_end_belongs_to_the_remaining_arming() {
         assert_eq!(runs.get(), 1);
         cancel_and_check(&timer);
     });
-    // The outer arming fires first.
+    // The timer of the outer call of `arm` fires in the wake hook, which makes the inner call.
     let hook = || {
         if let Some(timer) = ARMED_BY_HOOK.take() {
             timer.arm(TICK);
@@ -257,7 +257,7 @@ fn last_end_belongs_to_the_remaining_arming() {
     });
 }
 
-/// The inner arming takes the only room, so the outer arming resets the timer.
+/// The inner call of `try_arm` takes the only room, so the outer call resets the timer.
 #[test]
 fn an_arming_inside_may_take_the_last_room() {
     on_configured_thread(Config::new().limit(1), |clock| {

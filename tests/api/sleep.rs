@@ -281,7 +281,7 @@ fn a_park_ends_at_a_wake_up_although_a_hook_wakes_only_a_poll() {
     let cores = cores.start(|core| core.run_timers()).expect("started");
     let (sender, receiver) = mpsc::channel();
     while wakes.get() < 3 {
-        thread::sleep(TICK * 5); // until the owner sleeps
+        thread::sleep(TICK * 5); // lets the owner fall asleep
         let sender = sender.clone();
         cores.shards()[0].add(TICK * 10, move || sender.send(()).expect("the test waits"));
         assert_eq!(receiver.recv_timeout(TOO_LONG), Ok(()), "the timer has not fired");

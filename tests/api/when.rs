@@ -42,7 +42,7 @@ struct After(u32);
 
 impl From<After> for When {
     fn from(After(ticks): After) -> Self {
-        // The wheel is not borrowed during a conversion (P5).
+        // Uses the wheel, which is not borrowed during a conversion (P5).
         let _ = local_timer().is_empty();
         Self::after(TICK * ticks)
     }
@@ -95,7 +95,8 @@ fn callback_ticks(form: usize) -> Vec<u64> {
     })
 }
 
-/// Adds one payload with `form` and resets another. Returns the ticks in which they fired.
+/// Adds one payload at the given form of `When`, and resets another to it. Returns the ticks in
+/// which they fired.
 fn payload_ticks(form: usize) -> Vec<u64> {
     let (mut shard, clock) = manual_shard();
     let moved = shard.add(HOUR, ());
@@ -177,7 +178,7 @@ fn timers_with_spread_are_distributed_evenly() {
     }
 }
 
-/// Processes that start together must not retry together.
+/// Processes that start together must not retry at the same times.
 #[test]
 fn the_first_fraction_is_random_in_real_time() {
     let first_deadline = || {
@@ -305,7 +306,7 @@ fn turn_at_an_earlier_instant_uses_the_latest_reading() {
     assert_eq!(shard.counts().clock_regressions, 3, "two adds and a turn");
 }
 
-/// Idle turns do not advance the wheel, so its time must not decide which ticks are in the future.
+/// Idle turns do not advance the wheel, so the wheel's time must not decide which ticks are past.
 #[test]
 fn slack_that_began_in_the_past_ends_at_the_same_tick_after_any_turn() {
     let (mut shard, clock) = manual_shard();

@@ -1,7 +1,7 @@
 //! A check of the traits that a type implements.
 
-/// Tells whether a type implements `$bound`. If it does, an inherent constant shadows the constant
-/// of the trait `No`.
+/// Tells whether a type implements `$bound`. In that case, an inherent constant shadows the
+/// constant of the trait `No`.
 macro_rules! implements {
     ($type:ty: $($bound:tt)+) => {{
         #[allow(dead_code, reason = "used where the bound does not hold")]

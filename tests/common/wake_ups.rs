@@ -9,7 +9,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 const TOO_LONG: Duration = Duration::from_secs(20);
 
 /// Starts threads that add a near timer, or reset a far timer to a near deadline, and wait until it
-/// fires. With a single thread, no other request hides a lost wake-up.
+/// fires. With a single requester, no other request hides a lost wake-up.
 pub(crate) fn assert_no_wake_up_is_lost(shard: &ShardRef, requesters: u64, rounds: u64) {
     thread::scope(|scope| {
         for requester in 0..requesters {

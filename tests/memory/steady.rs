@@ -32,8 +32,8 @@ fn assert_steady(what: &str, mut step: impl FnMut(u32)) {
     assert_eq!(counted, (0, 0), "allocations and frees of {what}");
 }
 
-/// Alternates `there` on another thread with `here` on this one. Asserts that neither allocates or
-/// frees in the second half of the rounds.
+/// Runs `there` on another thread and `here` on this one, in alternation. Asserts that neither
+/// allocates or frees in the second half of the rounds.
 fn assert_steady_on_two_threads(
     what: &str,
     rounds: u32,

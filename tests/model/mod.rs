@@ -22,7 +22,7 @@ pub(crate) struct ModelledWheel<const LEVEL_BITS: u32, const LEVELS: usize> {
     /// The index in `live` of each inserted value; None after its entry has ended.
     live_index: Vec<Option<usize>>,
     stale: Vec<Key>,
-    /// The number of live entries that have been reset.
+    /// Number of live entries that were reset.
     reset_count: u64,
 }
 

@@ -38,7 +38,7 @@ const SURVIVORS: &str = "xtask/break/survivors.txt";
 struct Mutant {
     /// The fault's name in the list, or `module::function call: Ordering -> Weaker`.
     name: String,
-    /// The path from the root of the repository.
+    /// The source file, relative to the root of the repository.
     file: String,
     broken: String,
     is_planted: bool,

@@ -149,7 +149,7 @@ impl Best {
 
 struct Program {
     path: PathBuf,
-    /// The suffix, in the tables, of the names of this program's cases.
+    /// The suffix of this program's cases in the tables.
     suffix: &'static str,
     locked: HashSet<String>,
 }

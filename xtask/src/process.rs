@@ -42,8 +42,9 @@ pub(crate) fn supervise(
             return Ok(Some(status));
         }
         if start.elapsed() > limit || should_stop() {
-            // Lists the descendants: they share the process group of xtask, so that an interrupt at
-            // the terminal reaches them too. The kill fails if a process has ended already.
+            // Kills each descendant by its id: all share the process group of xtask, so that an
+            // interrupt at the terminal reaches them too. The kill fails if a process has ended
+            // already.
             let _ =
                 output(&format!("kill -KILL {}", process_tree(&child.id().to_string()).join(" ")));
             child.wait()?;

@@ -22,7 +22,7 @@ pub struct Channel<T: TimerSet> {
 pub struct Requester<H> {
     requests: Sender<Request<H>>,
     ticks: TickClock,
-    /// Numbers of cancelled timers, to be used again.
+    /// Numbers of cancelled timers, for reuse.
     free: Vec<usize>,
     next_number: usize,
 }

@@ -102,7 +102,7 @@ impl Resets for LocalShard {
     }
 }
 
-/// A handle names its shard, so the remote has no state.
+/// Needs no state, because a handle contains the number of its shard.
 impl Remote for () {
     type Handle = TimerHandle;
 

@@ -4,8 +4,8 @@
 //! The owner writes a node, which is one cache line. The canceller claims the node by a swap, and
 //! pushes it on the owner's stack by a compare-and-swap. The owner takes the stack by a swap, reads
 //! each node again, and frees it. As in corewheel's mailbox, a node links to the second node below
-//! it, so that the owner fetches two cache lines at once. There is no wheel, no epoch and no
-//! wake-up.
+//! it, so that the owner fetches two cache lines at once. This peer has no wheel, no epochs and no
+//! wake-ups.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub struct FloorOwner {
     ticks: TickClock,
 }
 
-/// The nodes of an owner. Index 0 means "none".
+/// The nodes of an owner. Index 0 means "no node".
 pub struct FloorNodes {
     /// The newest node of the stack in the lower half, and the node below it in the upper half.
     head: PaddedAtomic,
@@ -64,7 +64,7 @@ impl FloorNodes {
         }
     }
 
-    /// Takes the stack. Returns the stack's newest node and the node below, each 0 if missing.
+    /// Empties the stack. Returns its two newest nodes, newest first; 0 stands for a missing node.
     fn take(&self) -> [u32; 2] {
         if self.head.0.load(Ordering::Relaxed) == 0 {
             return [0; 2];

@@ -1,5 +1,5 @@
 //! The least that a timer with a handle must do: a node is taken from a free list, written, stored
-//! in a table, and found again by its handle. No node is linked, and no timer fires.
+//! in a table, and found again by its handle. This peer links no node and fires no timer.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -29,7 +29,7 @@ impl<const CAS: bool> Floor<CAS> {
     /// Ends the timer and returns true, if the generation matches.
     fn claim(node: &Node, generation: u32) -> bool {
         if CAS {
-            // AcqRel and Relaxed, as when the winner of a claim takes the payload.
+            // AcqRel and Relaxed, as in a claim whose winner takes the payload.
             let swap = node.generation.compare_exchange(
                 generation,
                 generation.wrapping_add(1),
@@ -64,7 +64,7 @@ impl<const CAS: bool> TimerSet for Floor<CAS> {
         node.payload = payload;
         node.deadline = deadline;
         let generation = node.generation.get_mut().wrapping_add(1);
-        // Release, as for a timer that another core may read; on x86 a plain store.
+        // Release, as if other cores could read the timer; on x86, a plain store.
         node.generation.store(generation, Ordering::Release);
         self.slots[deadline as usize % SLOTS] = index;
         Handle { index, generation }

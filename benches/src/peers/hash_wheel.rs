@@ -18,7 +18,7 @@ pub struct HashWheel {
     next_id: u64,
 }
 
-/// An entry of the wheel, which the handle shares for a reset.
+/// An entry of the wheel. The handle shares it, because a reset needs the payload.
 #[derive(Debug)]
 pub struct Entry {
     id: u64,

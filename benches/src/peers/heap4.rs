@@ -27,7 +27,7 @@ impl Heap4 {
         }
     }
 
-    /// Puts an entry at `position`, and restores the order from there.
+    /// Writes an entry to `position`, and then moves it up or down to restore the heap.
     fn sift(&mut self, position: usize, entry: Entry) {
         let risen = self.sift_up(position, entry);
         if risen == position {

@@ -50,7 +50,7 @@ impl<T: Default, A> Table<T, A> {
         Self { nodes: Vec::new(), free: NIL }
     }
 
-    /// Begins a timer in a free or new node. The caller overwrites the value.
+    /// Begins a timer in a free or new node. The caller must overwrite the node's old value.
     pub(super) fn allocate(&mut self) -> Handle {
         let index = if self.free == NIL {
             let value = T::default();

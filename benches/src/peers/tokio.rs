@@ -67,7 +67,8 @@ pub struct TokioSleep<const VIRTUAL: bool = true> {
 }
 
 thread_local! {
-    /// The slots that were woken. Thread-local, because the driver runs on the thread that adds.
+    /// The slots whose wakers were called. Thread-local, because the driver runs on the thread that
+    /// adds.
     static WOKEN: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
 }
 

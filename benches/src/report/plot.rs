@@ -76,7 +76,7 @@ fn draw_lines(path: &Path, chart: &Chart<'_>, counted: &str) -> Result<(), Box<d
         plot.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(width)))?;
     }
     names.sort_by_key(|&(y, ..)| y);
-    // The names above push a name down, but never so far that the names below have no room.
+    // Moves a name down if it would overlap the name above, but keeps room for the names below.
     let mut lowest = 0;
     let mut room = SIZE.1.cast_signed() - NAME_STEP * (4 + names.len() as i32);
     for (y, peer, colour) in names {

@@ -40,8 +40,8 @@ impl<const TICK: u64> Scheme for Netty<TICK> {
         self.cancelled.push(index);
     }
 
-    /// Serves the worker's tick that has ended. An overdue new timeout goes into the slot of the
-    /// served tick.
+    /// Processes the worker's tick that has just ended. An overdue new timeout goes into this
+    /// tick's slot.
     fn tick(&mut self, store: &mut Store, expire: &mut impl FnMut(Payload)) {
         if !store.now.is_multiple_of(TICK) {
             return;

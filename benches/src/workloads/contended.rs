@@ -26,8 +26,8 @@ const UNTIL_DUE: Duration = Duration::from_millis(3);
 /// false if four threads cancel.
 const SETTINGS: [(&str, bool); 2] = [("firing", true), ("four-threads", false)];
 
-/// The progress of a run. `phase` is odd during a round, and even between rounds. Acquire and
-/// Release throughout: a thread that sees a step sees the work before it.
+/// The progress of a run. `phase` is odd during a round, and even between rounds. All accesses
+/// acquire or release, so a thread that sees a change also sees the work before it.
 #[derive(Debug, Default)]
 struct Progress {
     phase: AtomicUsize,
@@ -103,7 +103,7 @@ fn run_owner<O: Owner>(
     }
 }
 
-/// Cancels the timers of each round. Returns the times of the calls that began in their round.
+/// Cancels the timers of each round. Returns the durations of the calls that began in their round.
 fn cancel_all<R: Remote>(
     mut remote: R,
     rounds: &Receiver<Vec<R::Handle>>,

@@ -20,13 +20,13 @@ use crate::measure::{Sample, median_of, process_cpu_nanos};
 use crate::peers::{LocalClock, RealTime};
 use crate::plan::{Job, Workload as W};
 
-/// A pause after each measured interval, in which timer threads finish their work.
+/// A pause after each measured interval, so that timer threads finish their work.
 const SETTLE: Duration = Duration::from_millis(25);
 /// The timeout of operations, which end earlier.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The time from the last drop of a timeout to the count of registered timeouts.
 const COUNT_DELAY: Duration = Duration::from_millis(50);
-/// Operations per yield, if they are ready at once.
+/// Number of operations between two yields, if operations are ready at once.
 const OPERATIONS_PER_YIELD: u32 = 64;
 
 pub enum Operation {
@@ -160,11 +160,10 @@ impl TaskWork {
     }
 }
 
-/// Dropped timeouts, all polled with one waker. Each registered timeout refers to the waker, so the
-/// waker's references tell their number.
+/// Counts dropped timeouts that are still registered, by the references to the one waker with which
+/// all timeouts are polled.
 pub struct DroppedTimeouts {
     waker: Arc<NoopWake>,
-    /// The number of timeouts that are not dropped yet.
     not_dropped: AtomicUsize,
     /// The largest count of registered timeouts.
     still_registered: AtomicUsize,

@@ -139,7 +139,7 @@ pub struct Flood {
     budget: usize,
 }
 
-/// For each setting: whether there is a flood, and the budget of a turn.
+/// The name of each setting, whether it has a flood, and the budget of a turn.
 const SETTINGS: [(&str, (bool, usize)); 3] =
     [("alone", (false, usize::MAX)), ("flooded", (true, usize::MAX)), ("bounded", (true, 256))];
 

@@ -47,7 +47,7 @@ pub fn run<T: TimerSet>(job: Job) -> Vec<Sample> {
 }
 
 /// Measures bytes per timer: while `n` timers are live; after their cancellation, a turn and
-/// `prepare_sleep`; and after 10,000 turns. The vector of handles does not count.
+/// `prepare_sleep`; and after 10,000 turns. The vector of handles is not counted.
 fn live_and_ended<T: TimerSet>(job: Job) -> Vec<Sample> {
     let n = job.n;
     let mut rng = Rng::with_seed(SEED);
@@ -68,7 +68,7 @@ fn live_and_ended<T: TimerSet>(job: Job) -> Vec<Sample> {
     let left = used();
     (2..=TURNS).for_each(|now| timers.advance(now, not_due));
     let turned = used();
-    // Created last, because samples allocate.
+    // After the last measurement, because creating a sample allocates.
     let sample = |(part, used)| samples(job, part, "bytes/timer", [before, used], n);
     [("live", live), ("left", left), ("turned", turned)].into_iter().flat_map(sample).collect()
 }

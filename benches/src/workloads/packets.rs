@@ -2,7 +2,8 @@
 //! All peers get the same packets, as fast as they read them.
 //!
 //! The first deadlines are spread over the whole timeout, as in a server that has run for a long
-//! time. They matter, because a wheel may leave a moved timer in place until its first deadline.
+//! time. The spread matters, because a wheel may leave a moved timer in place until its first
+//! deadline.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -269,7 +270,7 @@ async fn serve_in_tasks<F: Future<Output = ()> + 'static>(
 struct Socket {
     unread: usize,
     has_last: bool,
-    /// No more packets arrive.
+    /// True if no more packets arrive.
     is_over: bool,
     /// The waker of an open connection's task.
     reader: Option<Waker>,

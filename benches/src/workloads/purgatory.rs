@@ -306,7 +306,7 @@ impl PurgatoryPeer for Corewheel {
 /// outside of the lock.
 pub struct Locked<T: Shareable, L: Lock> {
     inner: Arc<L::Of<Inner<T>>>,
-    /// The operations that a call completes. All calls reuse its memory.
+    /// A buffer for the operations that a call completes.
     done: Vec<Operation>,
     expired: Vec<Id>,
     cores: usize,
@@ -387,7 +387,7 @@ impl<T: Shareable, L: Lock> PurgatoryPeer for Locked<T, L> {
         let ticks = ticks * self.cores as u64;
         let (id, done) = L::with(&self.inner, |inner| {
             let id = inner.insert_waiting(operation, ticks);
-            // An event may have come since the first check.
+            // Checks again, because an event may have occurred since the first check.
             let is_complete = inner.get(id).is_some_and(DelayedOperation::try_complete);
             (id, if is_complete { inner.take(id) } else { None })
         });

@@ -82,7 +82,8 @@ mod tests {
 
     #[test]
     fn scaling_is_relative_to_the_mean_of_one_core() {
-        // Peer: 100 and 300 alone, 120 and 200 together. Floor: 10 and 10 alone, 10 and 8 together.
+        // Rates of the peer: 100 and 300 alone, 120 and 200 together; of the floor: 10 and 10, 10
+        // and 8.
         let first = [100.0, 10.0, 120.0, 10.0, 0.0, 0.0];
         let second = [0.0, 0.0, 200.0, 8.0, 300.0, 10.0];
         assert_eq!(scalings(&first, &second).map(f64::to_bits), [1.6, 1.8].map(f64::to_bits));

@@ -22,9 +22,9 @@ const SOON: u64 = 50;
 const EXPIRED_BY: u64 = 150;
 /// Ticks in which schemes finish deferred work: more than the tick of Netty's worker.
 const SETTLE: u64 = 200;
-/// Timed starts and timed stops, rounded down to whole batches, but at least one batch.
+/// Number of timed starts, and of timed stops, rounded down to whole batches, at least one.
 const CALLS: usize = 10_000;
-/// For an O(n) routine, the maximum of the number of calls times N.
+/// For an O(n) routine, the maximum of N times the number of calls.
 const LINEAR_CALLS: usize = 4_000_000;
 
 /// Measures ns per call of each routine, without the clock readings. Nodes lie in memory in random

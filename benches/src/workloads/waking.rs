@@ -23,8 +23,8 @@ use crate::timers::{not_due, payload};
 const PAUSE: Duration = Duration::from_micros(200);
 
 /// Returns two functions for corewheel's owner: one sleeps until a wake-up, and the other wakes the
-/// owner. The wake-up is a closure, or with `ADD` a timer that is due at once. A wake-up before the
-/// sleep is not lost.
+/// owner. The waker submits a closure or, with `ADD`, adds a timer that is due at once. A wake-up
+/// before the sleep is not lost.
 fn corewheel<const ADD: bool>() -> (impl FnMut(), impl FnMut() + Send) {
     let (mut local, mut remote) = Local::<false>::new(1);
     local.add(Duration::from_hours(1), payload(0));
@@ -89,7 +89,8 @@ pub fn run<S: FnMut(), W: FnMut() + Send>(job: Job, new: fn() -> (S, W)) -> Vec<
         let (mut sleep, wake) = new();
         sender.send(wake).expect("the waker thread waits");
         let latency = |round| {
-            // Release and Acquire, here and below: no round reads the time of another round's call.
+            // Release and Acquire, here and below, so that no round reads the time of another
+            // round's call.
             sleeps.store(round, Ordering::Release);
             sleep();
             (nanos() - called.load(Ordering::Acquire)) as f64 / 1e3

@@ -1,7 +1,7 @@
 //! Timers that another core cancels. One core adds timers and hands over others in batches, through
 //! a ring; the other core cancels them; the first core collects them. Timers travel in one
-//! direction, or in both at once. For each add, a random live timer is handed over: with few
-//! timers, cache lines travel between caches; with many, they come from memory.
+//! direction, or in both at once. With each add, the adding core hands over a random live timer:
+//! with few timers, cache lines travel between caches; with many, they come from memory.
 
 use std::hint::spin_loop;
 use std::mem;
@@ -130,7 +130,7 @@ impl<T: Owner> Party<T> {
         assert!(!other_is_gone || taken > 0 || self.done.collected == self.done.handed);
     }
 
-    /// Cancels a batch; returns false if there is none.
+    /// Cancels the timers of the next batch; returns false if none has arrived.
     fn cancel(&mut self) -> bool {
         let Ok(chunk) = self.exchange.from_other.read_chunk(BATCH) else {
             assert!(
@@ -189,7 +189,7 @@ pub fn on_threads<T: Owner>(job: Job) -> Vec<[Interval; 2]> {
 pub fn in_tasks<T: Owner + Send + 'static>(job: Job, runtime: &Runtime) -> Vec<[Interval; 2]> {
     let [(first, to_first), (second, to_second)] = [(); 2].map(|()| T::new(job.n));
     let [start, other_start] = Exchange::pair(job);
-    // Unconstrained, as in `run::in_task`.
+    // Unconstrained, for the reason given in `run::in_task`.
     let run = |own: T, other, start| {
         unconstrained(async move {
             Party::new(own, other, job.n, start).run(timers_and_intervals(job).1, true).await
@@ -210,7 +210,7 @@ fn pair_results(first: Vec<Interval>, second: Vec<Interval>) -> Vec<[Interval; 2
 }
 
 /// Measures ns per timer, from the first add to the last collection, and per call of `cancel`:
-/// medians of the undisturbed intervals, or of all if there are none.
+/// medians of the undisturbed intervals or, if there are none, of all intervals.
 pub fn run(job: Job, exchange: impl FnOnce(Job) -> Vec<[Interval; 2]>) -> Vec<Sample> {
     let both = job.workload == W::XcancelBoth;
     let before = cores::cache_line_nanos();

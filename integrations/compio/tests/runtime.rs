@@ -74,8 +74,8 @@ fn virtual_time_is_refused() {
     assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
 }
 
-/// Puts the poller in place of the wheel's descriptor. The poller refuses this descriptor, because
-/// it cannot wait for itself.
+/// Replaces the wheel's descriptor by the poller, which refuses it, because a poller cannot wait
+/// for itself.
 #[test]
 #[allow(unsafe_code)]
 fn a_driver_that_fails_ends_the_run() {

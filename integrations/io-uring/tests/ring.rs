@@ -30,7 +30,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 struct Loop {
     ring: IoUring,
     driver: Driver,
-    /// Completions that do not belong to the driver.
+    /// The user data of completions that do not belong to the driver.
     others: Vec<u64>,
 }
 

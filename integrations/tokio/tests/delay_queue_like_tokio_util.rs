@@ -14,7 +14,7 @@ use tokio::runtime::Builder;
 type Step = (&'static str, u128, u128);
 type Log = Arc<Mutex<Vec<Step>>>;
 
-/// The result of a call with a stale key that tokio-util has reused.
+/// A logged result of tokio-util that equals any result of corewheel.
 const ANY: u128 = u128::MAX;
 
 /// Defines a module whose `run` makes the calls of a seed, and logs their results.
@@ -55,9 +55,8 @@ macro_rules! calls_of {
                 reached: u128,
                 /// The poller that made the latest poll.
                 poller: Poller,
-                /// True if the latest poll was pending.
                 is_pending: bool,
-                /// True if the latest poll found no entries.
+                /// True if the latest poll returned `Ready(None)`.
                 is_exhausted: bool,
             }
 
@@ -135,8 +134,8 @@ macro_rules! calls_of {
                     poll
                 }
 
-                /// Takes an entry, and logs it unless it is one of several in a millisecond.
-                /// Returns false if no entry has expired.
+                /// Takes an entry. Logs its millisecond and, unless deadlines can be equal, its
+                /// value. Returns false if no entry has expired.
                 fn take(&mut self) -> bool {
                     let poll = self.poll();
                     let Poll::Ready(Some(expired)) = poll else {

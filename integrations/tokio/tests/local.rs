@@ -147,7 +147,7 @@ fn run_in_turns_before_its_tasks_and_callbacks_may_spawn() {
                 fires.borrow_mut().push("timer");
                 task::spawn_local(async move { spawned.borrow_mut().push("task of a callback") });
             });
-            thread::sleep(Duration::from_millis(3)); // as a computation would
+            thread::sleep(Duration::from_millis(3)); // blocks, as a computation would
             task::yield_now().await;
             log.borrow_mut().push("task");
             tokio::time::sleep(Duration::from_millis(1)).await;

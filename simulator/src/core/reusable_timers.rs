@@ -148,7 +148,7 @@ fn run(timer: &ReusableTimer, payload: &Payload) {
                 arm(new, delay);
             }
         }
-        // These scripts need the drop of the payload, which a `ReusableTimer` keeps for later runs.
+        // These scripts run when the payload is dropped, but a `ReusableTimer` keeps its payload.
         Script::DropPanic | Script::DropCancel(_) => (),
         _ => run_script(arming, script, None),
     }

@@ -21,7 +21,6 @@ pub(crate) struct TurnReport {
     /// The number of touched entries; None for a `Shard`, which does not report it.
     pub(crate) touched: Option<u64>,
     pub(crate) behind: bool,
-    /// The time until the shard's next turn.
     pub(crate) wait: Option<Nanos>,
     /// True if the loop stopped asking for expired timers before the end of the pass.
     pub(crate) gave_up_pass: bool,
@@ -77,7 +76,7 @@ impl Model {
 
     /// Moves a clock. `wait` is the time until the next turn of a shard of the core.
     pub(crate) fn move_clock(&mut self, step: Step, how: ClockMove, wait: Option<Nanos>) {
-        /// Moves by longer waits would bring the clock to its maximum.
+        /// The longest wait that a clock skips, so that the clock does not reach its maximum.
         const WAIT_MAX: Nanos = 100 * 86_400 * 1_000_000_000;
         if how == ClockMove::Blur && !self.setting.is_inexact {
             return;

@@ -282,8 +282,8 @@ fn the_largest_generation_fits_the_word() {
     );
 }
 
-/// Returns the word and the generation of a remote timer. If `is_consumed` is true, the message of
-/// the add has been consumed.
+/// Returns the word and the generation of a remote timer. If `is_consumed`, the owner has consumed
+/// the message about the add.
 fn added_remotely(is_consumed: bool) -> (StateWord, u64) {
     let (state, generation) = (StateWord::default(), REMOTE_GENERATION_BIT | GENERATION);
     state.arm_remote(generation, false);
