@@ -44,7 +44,7 @@ pub(crate) fn run_thread(
     plan: &Plan,
     configs: Vec<(usize, Config)>,
     channels: CoreChannels,
-    refer: &Sender<ShardRef>,
+    shard_sender: &Sender<ShardRef>,
 ) {
     handover::CORE_CHANNELS.with(|cell| cell.set(channels).expect("a new thread"));
     let mut this = Core {
@@ -61,7 +61,7 @@ pub(crate) fn run_thread(
             this.shards[shard_index] = Some(Shard::with_config(config).expect("valid"));
         }
     }
-    refer.send(local_timer().shard_ref()).expect("the conductor waits");
+    shard_sender.send(local_timer().shard_ref()).expect("the conductor waits");
     let mut has_left = false;
     while !has_left && let Some(job) = handover::receive() {
         has_left = matches!(job, Job::Leave);
@@ -98,7 +98,7 @@ impl Core {
     fn act(&mut self, step: Step) {
         let Step { id, shard_index, delay, count, .. } = step;
         match step.act {
-            Act::Add(way) => self.add(step, way),
+            Act::Add(add_method) => self.add(step, add_method),
             Act::AddRemote | Act::AddPeriodicRemote | Act::Run => add_remote(step),
             Act::Cancel(how) => self.cancel(id, how),
             Act::Reset => handles::reset(id, delay, None),
@@ -116,9 +116,10 @@ impl Core {
             Act::Turn => self.turn(shard_index, TurnMethod::Plain, None),
             Act::TurnWithin => self.turn(shard_index, TurnMethod::Within(count), None),
             Act::TurnAt => {
-                let way = if count == 0 { AddMethod::At } else { AddMethod::AtPast };
-                let instant =
-                    with_model(|model| model.instant(self.shard_numbers[shard_index], way, delay));
+                let add_method = if count == 0 { AddMethod::At } else { AddMethod::AtPast };
+                let instant = with_model(|model| {
+                    model.instant(self.shard_numbers[shard_index], add_method, delay)
+                });
                 self.turn(shard_index, TurnMethod::At(instant), None);
             }
             Act::AbandonPass => self.turn(shard_index, TurnMethod::Plain, Some(count)),
@@ -171,7 +172,7 @@ impl Core {
 
     fn record_published(&self, shard_index: usize) {
         let (shard, live) = (self.shard_numbers[shard_index], self.counts(shard_index).live);
-        with_model(|model| model.shards[shard].published = live);
+        with_model(|model| model.shards[shard].published_len = live);
     }
 
     fn check_counts(&self, shard_index: usize) {
@@ -217,10 +218,10 @@ impl Core {
     // ---- timers
 
     /// Adds a timer, with `try_add` if the shard is full or may be.
-    fn add(&mut self, step: Step, way: AddMethod) {
+    fn add(&mut self, step: Step, add_method: AddMethod) {
         let Step { id, shard_index, delay, window, script, .. } = step;
         let (shard, length) = (self.shard_numbers[shard_index], self.length(shard_index));
-        let operations = match way {
+        let operations = match add_method {
             AddMethod::Plain => ["add", "Shard::add, try_add"],
             AddMethod::At | AddMethod::AtPast => ["add, an instant", "Shard::add, an instant"],
             AddMethod::Slack => ["add, slack", "Shard::add, slack"],
@@ -232,8 +233,8 @@ impl Core {
         let operation = operations[usize::from(shard_index > 0)];
         let added = with_model(|model| model.begin_add(id, shard, script, length, operation));
         let Some((payload, is_full)) = added else { return };
-        let way = if is_full == Some(false) { way } else { AddMethod::Try };
-        add(self.shards[shard_index].as_mut(), payload, way, [delay, window], is_full);
+        let add_method = if is_full == Some(false) { add_method } else { AddMethod::Try };
+        add(self.shards[shard_index].as_mut(), payload, add_method, [delay, window], is_full);
         self.check_counts(shard_index);
     }
 
@@ -300,11 +301,11 @@ impl Core {
     fn use_reusable_timer(&self, Step { act, id, delay, window, count, script, .. }: Step) {
         match act {
             Act::CreateReusable => reusable_timers::create(id),
-            Act::Arm(way) => reusable_timers::with_reusable_timer(id, |timer, timer_id| {
+            Act::Arm(add_method) => reusable_timers::with_reusable_timer(id, |timer, timer_id| {
                 reusable_timers::arm(
                     timer,
                     timer_id,
-                    ArmRequest { id, script, way, delays: [delay, window] },
+                    ArmRequest { id, script, add_method, delays: [delay, window] },
                 );
                 if count == 0 {
                     reusable_timers::share(timer, timer_id);
@@ -321,7 +322,7 @@ impl Core {
 
     // ---- turns
 
-    fn turn(&mut self, shard_index: usize, method: TurnMethod, give_up: Option<usize>) {
+    fn turn(&mut self, shard_index: usize, method: TurnMethod, abandon_after: Option<usize>) {
         let (number, before) = (self.shard_numbers[shard_index], self.counts(shard_index));
         let wait = self.time_until_next(shard_index);
         let (operations, budget, instant) = match method {
@@ -333,13 +334,13 @@ impl Core {
         with_model(|model| model.record_turn_begin(number, budget, instant, before, wait));
         let mut report = match &mut self.shards[shard_index] {
             None => turn_local(method),
-            Some(shard) => pass(shard, shard_index == 1, method, give_up),
+            Some(shard) => pass(shard, shard_index == 1, method, abandon_after),
         };
         report.wait = self.time_until_next(shard_index);
         let after = self.counts(shard_index);
         with_model(|model| {
             model.record_turn_end(number, budget, report, after);
-            if report.gave_up_pass {
+            if report.abandoned_pass {
                 model.coverage.count("pass given up");
             } else if !report.behind {
                 model.check_no_needless_turn(number, report.wait);
@@ -408,7 +409,7 @@ impl Core {
             self.check_counts(shard_index);
             let number = self.shard_numbers[shard_index];
             let live = with_model(|model| {
-                model.ending.push(number);
+                model.ending_shards.push(number);
                 model.record_end(number)
             });
             // Drains some wheels; the others end with their threads.
@@ -443,7 +444,7 @@ fn pass(
     shard: &mut Shard<Payload>,
     borrows: bool,
     method: TurnMethod,
-    give_up: Option<usize>,
+    abandon_after: Option<usize>,
 ) -> TurnReport {
     match method {
         TurnMethod::Plain => shard.turn(),
@@ -451,8 +452,8 @@ fn pass(
         TurnMethod::At(instant) => shard.turn_at(instant),
     }
     let mut fired = 0;
-    let mut gave_up_pass = give_up == Some(0);
-    while !gave_up_pass {
+    let mut abandoned_pass = abandon_after == Some(0);
+    while !abandoned_pass {
         let expiry =
             if borrows { shard.next_expiry() } else { shard.next_expired().map(Expiry::Ended) };
         let Some(mut expiry) = expiry else { break };
@@ -473,9 +474,9 @@ fn pass(
             run_script(id, script, Some(shard));
         }
         drop_quietly(ended);
-        gave_up_pass = give_up == Some(fired);
+        abandoned_pass = abandon_after == Some(fired);
     }
-    TurnReport { fired, behind: shard.is_behind(), gave_up_pass, ..TurnReport::default() }
+    TurnReport { fired, behind: shard.is_behind(), abandoned_pass, ..TurnReport::default() }
 }
 
 fn pause_in_pass() {
@@ -483,7 +484,7 @@ fn pause_in_pass() {
     let (counts, wait) = (local_timer().counts(), local_timer().time_until_next());
     with_model(|model| {
         let own = model.own_shard();
-        model.shards[own].published = counts.live;
+        model.shards[own].published_len = counts.live;
         model.check_counts(own, counts, wait.map(nanos));
     });
     pause();
@@ -555,17 +556,18 @@ fn run(payload: &Payload) {
 fn add(
     shard: Option<&mut Shard<Payload>>,
     payload: Payload,
-    way: AddMethod,
+    add_method: AddMethod,
     delays: [Nanos; 2],
     is_full: Option<bool>,
 ) {
     let (id, timer) = (payload.id, local_timer());
     let delay = Duration::from_nanos(delays[0]);
     // Shards have no `add_local`.
-    let way = if shard.is_some() && way == AddMethod::Local { AddMethod::Try } else { way };
-    let when = when(with_model(|model| model.timer(id).shard), way, delays);
+    let add_method =
+        if shard.is_some() && add_method == AddMethod::Local { AddMethod::Try } else { add_method };
+    let when = when(with_model(|model| model.timer(id).shard), add_method, delays);
     let added = match shard {
-        Some(shard) => match way {
+        Some(shard) => match add_method {
             AddMethod::Periodic => Ok(Some(shard.add_periodic(delay, payload))),
             AddMethod::Try => shard.try_add(delay, payload).map(Some).map_err(|error| {
                 // Unlike the thread's own wheel, a shard reads its clock even for a refused add.
@@ -574,7 +576,7 @@ fn add(
             }),
             _ => Ok(Some(shard.add(when, payload))),
         },
-        None => match way {
+        None => match add_method {
             AddMethod::Periodic => Ok(Some(timer.add_periodic(delay, move || run(&payload)))),
             AddMethod::Local => {
                 handles::keep_local(id, timer.add_local(delay, move || run(&payload)));
@@ -590,14 +592,14 @@ fn add(
             _ => Ok(Some(timer.add(when, move || run(&payload)))),
         },
     };
-    with_model(|model| model.end_add(id, way, delays, is_full, added));
+    with_model(|model| model.end_add(id, add_method, delays, is_full, added));
 }
 
-fn when(shard: usize, way: AddMethod, delays: [Nanos; 2]) -> When {
+fn when(shard: usize, add_method: AddMethod, delays: [Nanos; 2]) -> When {
     let [delay, window] = delays.map(Duration::from_nanos);
-    match way {
+    match add_method {
         AddMethod::At | AddMethod::AtPast => {
-            with_model(|model| model.instant(shard, way, delays[0])).into()
+            with_model(|model| model.instant(shard, add_method, delays[0])).into()
         }
         AddMethod::Slack => When::after(delay).slack(window),
         AddMethod::Spread => When::after(delay).spread(window),

@@ -40,7 +40,7 @@ struct Thread {
     is_paused: bool,
 }
 
-struct Hangs;
+struct CoreHangs;
 
 pub(crate) fn run(plan: &Plan, plants_lost_cancels: bool) -> Result<Coverage, Failure> {
     number_shards_from_zero();
@@ -58,7 +58,7 @@ pub(crate) fn run(plan: &Plan, plants_lost_cancels: bool) -> Result<Coverage, Fa
 }
 
 impl Conductor {
-    fn run_steps(&mut self) -> Result<(), Hangs> {
+    fn run_steps(&mut self) -> Result<(), CoreHangs> {
         let plan = Arc::clone(&self.plan);
         let mut from = 0;
         while from < plan.steps.len() && self.model().failure.is_none() {
@@ -86,19 +86,20 @@ impl Conductor {
     }
 
     /// Gives the model to a core, and waits until the core gives it back.
-    fn run_job(&mut self, core: usize, job: Job) -> Result<(), Hangs> {
+    fn run_job(&mut self, core: usize, job: Job) -> Result<(), CoreHangs> {
         self.model().core = core;
         let model = self.model.take().expect("the model is here");
         let thread = &mut self.threads[core];
-        thread.jobs.send((model, job)).map_err(|_| Hangs)?;
-        let (model, is_paused) = thread.replies.recv_timeout(HANG_TIMEOUT).map_err(|_| Hangs)?;
+        thread.jobs.send((model, job)).map_err(|_| CoreHangs)?;
+        let (model, is_paused) =
+            thread.replies.recv_timeout(HANG_TIMEOUT).map_err(|_| CoreHangs)?;
         thread.is_paused = is_paused;
         self.model = Some(model);
         Ok(())
     }
 
     /// Lets a core that has paused in a callback finish its steps.
-    fn resume(&mut self, core: usize) -> Result<(), Hangs> {
+    fn resume(&mut self, core: usize) -> Result<(), CoreHangs> {
         while self.threads[core].is_paused {
             self.run_job(core, Job::Resume)?;
         }
@@ -108,7 +109,7 @@ impl Conductor {
     fn start(&mut self, core: usize) -> Thread {
         let (jobs, received) = channel();
         let (answer, replies) = channel();
-        let (refer, referred) = channel();
+        let (shard_sender, shard_receiver) = channel();
         let model = self.model();
         let configs: Vec<_> =
             (0..SHARDS_PER_CORE).map(|shard_index| model.new_shard(core, shard_index)).collect();
@@ -116,18 +117,19 @@ impl Conductor {
         let (channels, plan) =
             (CoreChannels { jobs: received, replies: answer }, Arc::clone(&self.plan));
         let handle =
-            thread::spawn(move || core::run_thread(core, &plan, configs, channels, &refer));
-        self.model().cores[core].shard = Some(referred.recv().expect("the thread has a wheel"));
+            thread::spawn(move || core::run_thread(core, &plan, configs, channels, &shard_sender));
+        self.model().cores[core].shard =
+            Some(shard_receiver.recv().expect("the thread has a wheel"));
         Thread { jobs, replies, handle, is_paused: false }
     }
 
-    fn end(&mut self, core: usize) -> Result<(), Hangs> {
+    fn end(&mut self, core: usize) -> Result<(), CoreHangs> {
         self.run_job(core, Job::Leave)?;
         let ended = self.threads.remove(core).handle.join();
         let model = self.model();
         model.check(ended.is_ok(), || format!("core {core} ended with a panic"));
         model.cores[core].ended_wheel = model.cores[core].shard.take();
-        for shard in std::mem::take(&mut model.ending) {
+        for shard in std::mem::take(&mut model.ending_shards) {
             model.check_end(shard);
         }
         Ok(())

@@ -25,10 +25,9 @@ pub(crate) struct Ledger {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) dropped: u64,
-    /// The number of planned panics.
-    pub(crate) thrown: u64,
+    pub(crate) planned_panics: u64,
     /// The number of planned panics that the library has reported.
-    pub(crate) reported: u64,
+    pub(crate) reported_panics: u64,
     pub(crate) wakes: u64,
     /// True if the next call of the wake hook must panic.
     pub(crate) wake_panics: bool,
@@ -59,7 +58,7 @@ impl Ledger {
     }
 
     pub(crate) fn panic_as_planned(&self, shard: usize) -> ! {
-        self.shard(shard).thrown += 1;
+        self.shard(shard).planned_panics += 1;
         // Unlike `panic!`, this prints nothing.
         resume_unwind(Box::new(PlannedPanic))
     }
@@ -83,7 +82,7 @@ impl Ledger {
         };
         config.wake_hook(wake).panic_hook(move |report| {
             let planned = report.payload().is::<PlannedPanic>();
-            reporting.shard(shard).reported += u64::from(planned);
+            reporting.shard(shard).reported_panics += u64::from(planned);
         })
     }
 }

@@ -38,7 +38,7 @@ pub(crate) struct Model {
     pub(crate) failure: Option<String>,
     pub(crate) step: usize,
     /// Shards of the thread that ends next.
-    pub(crate) ending: Vec<usize>,
+    pub(crate) ending_shards: Vec<usize>,
     /// True if the planted bug is active: some remote cancels never reach the library.
     pub(crate) plants_lost_cancels: bool,
 }
@@ -47,7 +47,7 @@ pub(crate) struct Model {
 pub(crate) struct CoreModel {
     pub(crate) clock: ManualClock,
     /// Number of forward moves that the clock will ignore.
-    stalls: usize,
+    moves_to_ignore: usize,
     /// How far the bounds of an owner's reading lie before and after the true time.
     blur: [Nanos; 2],
     /// The shard number of the thread's own wheel.
@@ -66,7 +66,7 @@ pub(crate) struct Timer {
     pub(crate) handle: Option<TimerHandle>,
     /// The earliest and the latest deadline that the latest add or reset allows.
     due: [Nanos; 2],
-    ticks: [u64; 2],
+    due_ticks: [u64; 2],
     /// The time from which a periodic timer counts its period.
     period_start: Nanos,
     /// 0 for a one-shot timer.
@@ -129,7 +129,7 @@ pub(crate) struct ShardModel {
     added: u64,
     /// The number of payloads made for the shard.
     payloads: u64,
-    /// The number of `ReusableTimer`s that are not pending. Each keeps its payload.
+    /// The number of `ReusableTimer`s that are not pending, each with its payload.
     idle_reusable_timers: u64,
     /// As in `Counts::fired`: of the periodic timers, only those that the loop took by value.
     fired: u64,
@@ -146,10 +146,10 @@ pub(crate) struct ShardModel {
     /// The counts at the owner's latest query.
     last_counts: Counts,
     /// The number of live timers that other threads see.
-    pub(crate) published: u64,
+    pub(crate) published_len: u64,
     /// The number of calls of the wake hook up to the end of the latest sleep.
     wakes: u64,
-    asleep: Option<Asleep>,
+    asleep: Option<AnnouncedSleep>,
     behind: bool,
     /// True if callbacks of the latest turn added, reset or cancelled timers.
     callbacks_made_requests: bool,
@@ -180,10 +180,10 @@ pub(crate) struct TurnModel {
 }
 
 #[derive(Debug)]
-struct Asleep {
+struct AnnouncedSleep {
     until: Nanos,
     wakes: u64,
-    thrown: u64,
+    planned_panics: u64,
     may_wake: bool,
     must_wake: bool,
     /// True if the sleep is longer than `shards::DROP_CANCELLED_WITHIN`.
@@ -198,7 +198,7 @@ impl Model {
             clock.set(Duration::from_nanos(start));
             CoreModel {
                 clock,
-                stalls: 0,
+                moves_to_ignore: 0,
                 blur: [0; 2],
                 own_shard: 0,
                 shard: None,
@@ -216,7 +216,7 @@ impl Model {
             coverage: Coverage::default(),
             failure: None,
             step: 0,
-            ending: Vec::new(),
+            ending_shards: Vec::new(),
             plants_lost_cancels,
         }
     }
@@ -338,7 +338,7 @@ impl Model {
     pub(crate) fn end_add(
         &mut self,
         id: Id,
-        way: AddMethod,
+        add_method: AddMethod,
         [delay, window]: [Nanos; 2],
         is_full: Option<bool>,
         answer: Result<Option<TimerHandle>, AddErrorReason>,
@@ -352,9 +352,10 @@ impl Model {
             Err(reason) => return self.record_refused(id, reason, is_full, AddErrorReason::Full),
         };
         self.check(is_full != Some(true), || format!("a full shard took timer {id}"));
-        let delay = if way == AddMethod::Periodic { self.make_periodic(id, delay) } else { delay };
+        let delay =
+            if add_method == AddMethod::Periodic { self.make_periodic(id, delay) } else { delay };
         let now = self.read_clock(shard);
-        let due = self.due(shard, now, way, [delay, window]);
+        let due = self.due(shard, now, add_method, [delay, window]);
         self.timers[id as usize].handle = handle;
         self.record_added(id, due);
     }
@@ -364,13 +365,13 @@ impl Model {
         &self,
         shard: usize,
         now: Reading,
-        way: AddMethod,
+        add_method: AddMethod,
         [delay, window]: [Nanos; 2],
     ) -> [Nanos; 2] {
-        let instant = self.requested_nanos(shard, way, delay);
+        let instant = self.requested_nanos(shard, add_method, delay);
         let exact = self.clock(self.shards[shard].core);
         let shard = &self.shards[shard];
-        let due = match way {
+        let due = match add_method {
             // If the instant is between the bounds of the reading, the library reads the exact
             // time.
             AddMethod::At | AddMethod::AtPast if instant <= now.min.max(now.max.min(exact)) => {
@@ -379,7 +380,7 @@ impl Model {
             AddMethod::At | AddMethod::AtPast => instant,
             _ => shard.due_after(now, delay),
         };
-        let last = match way {
+        let last = match add_method {
             AddMethod::Slack => {
                 let last = now.max.saturating_add(delay).saturating_add(window) / shard.tick;
                 shard.tick_start(last.max(shard.tick_of(due))).max(due)
@@ -424,16 +425,16 @@ impl Model {
         timer.due = due;
         let [first, last] = due.map(|due| shard.tick_of(due));
         // The library may raise an elapsed deadline to the tick of the latest turn.
-        timer.ticks = [first, if own { last.max(shard.turn_tick) } else { last }];
+        timer.due_ticks = [first, if own { last.max(shard.turn_tick) } else { last }];
         timer.moved_in = if shard.turn.is_some() { shard.turns } else { 0 };
-        shard.live.insert((timer.ticks[1], id));
+        shard.live.insert((timer.due_ticks[1], id));
         shard.idle_reusable_timers -= u64::from(timer.reusable_timer_id.is_some());
-        shard.record_due(timer.ticks);
+        shard.record_due(timer.due_ticks);
     }
 
     fn unlink(&mut self, id: Id) {
         let (timer, shard) = self.timer_and_shard(id);
-        shard.live.remove(&(timer.ticks[1], id));
+        shard.live.remove(&(timer.due_ticks[1], id));
         shard.idle_reusable_timers += u64::from(timer.reusable_timer_id.is_some());
     }
 
@@ -485,23 +486,28 @@ impl Model {
     pub(crate) fn is_full_remote(&self, shard: usize) -> Option<bool> {
         let shard = &self.shards[shard];
         let arriving = shard.added - shard.last_counts.added;
-        let (limit, there) = (shard.limit as u64, shard.published + arriving);
-        let is_full = there.saturating_sub(shard.uncollected.min(shards::MESSAGES_MAX)) >= limit;
+        let (limit, live_at_most) = (shard.limit as u64, shard.published_len + arriving);
+        let is_full =
+            live_at_most.saturating_sub(shard.uncollected.min(shards::MESSAGES_MAX)) >= limit;
         // After a partial turn, the model does not know how many cancelled timers make room.
-        let is_known = is_full && !shard.is_queue_uncertain || there < limit;
+        let is_known = is_full && !shard.is_queue_uncertain || live_at_most < limit;
         (is_known && shard.turn.is_none() || shard.limit == usize::MAX).then_some(is_full)
     }
 
     /// Returns the clock reading that an add at an instant requests.
-    fn requested_nanos(&self, shard: usize, way: AddMethod, delay: Nanos) -> Nanos {
+    fn requested_nanos(&self, shard: usize, add_method: AddMethod, delay: Nanos) -> Nanos {
         let now = self.clock(self.shards[shard].core);
-        if way == AddMethod::AtPast { now.saturating_sub(delay) } else { now.saturating_add(delay) }
+        if add_method == AddMethod::AtPast {
+            now.saturating_sub(delay)
+        } else {
+            now.saturating_add(delay)
+        }
     }
 
-    pub(crate) fn instant(&self, shard: usize, way: AddMethod, delay: Nanos) -> Instant {
+    pub(crate) fn instant(&self, shard: usize, add_method: AddMethod, delay: Nanos) -> Instant {
         let clock = &self.cores[self.shards[shard].core].clock;
         let origin = clock.now().checked_sub(clock.elapsed()).expect("the clock showed it");
-        origin + Duration::from_nanos(self.requested_nanos(shard, way, delay))
+        origin + Duration::from_nanos(self.requested_nanos(shard, add_method, delay))
     }
 
     /// Converts an instant to the reading of a shard's clock.
@@ -593,7 +599,7 @@ impl Model {
     pub(crate) fn record_reset(
         &mut self,
         id: Id,
-        way: AddMethod,
+        add_method: AddMethod,
         delays: [Nanos; 2],
         own: bool,
     ) -> bool {
@@ -613,7 +619,7 @@ impl Model {
             } else if let Some(turn) = &mut self.shards[shard].turn {
                 turn.callback_operations += 1;
             }
-            let due = self.due(shard, now, way, delays);
+            let due = self.due(shard, now, add_method, delays);
             self.link(id, due, own);
             self.timers[id as usize].period_start = now.max.saturating_add(delays[0]);
         }
@@ -651,7 +657,7 @@ impl Model {
         let is_ordered = shard.turn.as_ref().is_some_and(|turn| {
             let after = turn.in_order_after.filter(|_| timer.queued_at_turn < turns);
             timer.moved_in != turns
-                && (!timer.queued || after.is_some_and(|after| timer.ticks[0] > after))
+                && (!timer.queued || after.is_some_and(|after| timer.due_ticks[0] > after))
         });
         let state = timer.state;
         self.check(state == State::Live, || format!("timer {id} fired, and was {state:?}"));
@@ -661,7 +667,7 @@ impl Model {
         // A timer fires in the turn that added it only if another core has moved the timer.
         let is_known = timer.added_in != turns || timer.queued;
         self.check(is_known, || format!("timer {id} fired in the turn that added it"));
-        let ticks = timer.ticks;
+        let ticks = timer.due_ticks;
         let in_order = !is_ordered || latest_fired_tick.is_none_or(|latest| ticks[1] >= latest);
         self.check(in_order, || {
             format!("timer {id} of ticks {ticks:?} fired after {latest_fired_tick:?}")
@@ -676,7 +682,7 @@ impl Model {
         if let Some(turn) = &mut shard.turn {
             turn.fired += 1;
             if is_ordered {
-                turn.latest_fired_tick = turn.latest_fired_tick.max(timer.ticks[0]);
+                turn.latest_fired_tick = turn.latest_fired_tick.max(timer.due_ticks[0]);
             }
         }
         let script = timer.script;
@@ -731,7 +737,7 @@ impl Model {
 
     fn check_deadline(&mut self, id: Id, deadline: Nanos) {
         let timer = self.timer(id);
-        let [first, last] = timer.ticks.map(|tick| self.shards[timer.shard].tick_start(tick));
+        let [first, last] = timer.due_ticks.map(|tick| self.shards[timer.shard].tick_start(tick));
         let is_right = first <= deadline && (deadline <= last || timer.queued);
         self.check(is_right, || format!("timer {id}: due at {deadline}, not {first} to {last}"));
     }
@@ -796,9 +802,10 @@ impl Model {
     pub(crate) fn check_end(&mut self, number: usize) {
         let (shard, totals) = (&self.shards[number], *self.ledger.shard(number));
         let expected = shard.payloads;
-        self.check(totals.dropped == expected && totals.thrown == totals.reported, || {
-            format!("not all of {expected} payloads of shard {number} were dropped: {totals:?}")
-        });
+        self.check(
+            totals.dropped == expected && totals.planned_panics == totals.reported_panics,
+            || format!("not all of {expected} payloads of shard {number} were dropped: {totals:?}"),
+        );
     }
 
     /// Checks that each payload was dropped once, and that all handles are stale.
@@ -830,8 +837,8 @@ impl ShardModel {
 
     /// Returns the earliest due time for a deadline that has elapsed, whose tick the library rounds
     /// down.
-    fn due_elapsed(&self, moment: Nanos) -> Nanos {
-        moment.saturating_sub(self.tick - 1)
+    fn due_elapsed(&self, deadline: Nanos) -> Nanos {
+        deadline.saturating_sub(self.tick - 1)
     }
 
     fn tick_start(&self, tick: u64) -> Nanos {

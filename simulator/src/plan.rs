@@ -68,7 +68,7 @@ pub(crate) struct Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
     Add(AddMethod),
-    /// This act and the next two add through a `ShardRef`. `Run` has no delay.
+    /// `AddRemote`, `AddPeriodicRemote` and `Run` add through a `ShardRef`; `Run` has no delay.
     AddRemote,
     AddPeriodicRemote,
     Run,

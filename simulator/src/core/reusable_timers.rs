@@ -45,17 +45,20 @@ pub(super) fn create(id: Id) {
 }
 
 pub(super) fn arm(timer: &ReusableTimer, id: Id, request: ArmRequest) {
-    let ArmRequest { id: new, way, delays, .. } = request;
-    let (length, operation) = (local_timer().len(), operation_of_arm(timer, way));
+    let ArmRequest { id: new, add_method, delays, .. } = request;
+    let (length, operation) = (local_timer().len(), operation_of_arm(timer, add_method));
     let begun = with_model(|model| model.begin_arm(id, request, length, operation));
     let Some(effect) = begun else { return };
-    let when = when(with_model(|model| model.own_shard()), way, delays);
+    let when = when(with_model(|model| model.own_shard()), add_method, delays);
     let fits = matches!(effect, ArmEffect::Resets | ArmEffect::Adds(Some(false)));
-    let answer =
-        if fits && way != AddMethod::Try { Ok(timer.arm(when)) } else { timer.try_arm(when) };
+    let answer = if fits && add_method != AddMethod::Try {
+        Ok(timer.arm(when))
+    } else {
+        timer.try_arm(when)
+    };
     with_model(|model| match effect {
         ArmEffect::Adds(is_full) if answer != Ok(true) => {
-            model.end_add(new, way, delays, is_full, answer.map(|_| None));
+            model.end_add(new, add_method, delays, is_full, answer.map(|_| None));
             if answer.is_ok() {
                 model.timers[id as usize].arming = Some(new);
             }
@@ -64,11 +67,11 @@ pub(super) fn arm(timer: &ReusableTimer, id: Id, request: ArmRequest) {
     });
 }
 
-fn operation_of_arm(timer: &ReusableTimer, way: AddMethod) -> &'static str {
+fn operation_of_arm(timer: &ReusableTimer, add_method: AddMethod) -> &'static str {
     if timer.status() == TimerStatus::Running {
         return "ReusableTimer::arm, in its callback";
     }
-    match way {
+    match add_method {
         AddMethod::At | AddMethod::AtPast => "ReusableTimer::arm, an instant",
         AddMethod::Slack => "ReusableTimer::arm, slack",
         AddMethod::Spread => "ReusableTimer::arm, spread",

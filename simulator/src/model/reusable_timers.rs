@@ -14,14 +14,13 @@ use crate::plan::{AddMethod, Id, Nanos, Script};
 pub(crate) struct ArmRequest {
     pub(crate) id: Id,
     pub(crate) script: Script,
-    pub(crate) way: AddMethod,
+    pub(crate) add_method: AddMethod,
     pub(crate) delays: [Nanos; 2],
 }
 
 /// The expected effect of a call of `arm` or `try_arm`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ArmEffect {
-    /// Resets the pending timer.
     Resets,
     /// Adds a timer. `Some(true)` if the wheel is full; `None` if unknown.
     Adds(Option<bool>),
@@ -30,7 +29,7 @@ pub(crate) enum ArmEffect {
 impl ArmRequest {
     /// Returns a request to arm after `delay`, with a callback that does nothing.
     pub(crate) fn plain(id: Id, delay: Nanos) -> Self {
-        Self { id, script: Script::Nothing, way: AddMethod::Plain, delays: [delay, 0] }
+        Self { id, script: Script::Nothing, add_method: AddMethod::Plain, delays: [delay, 0] }
     }
 }
 
@@ -56,13 +55,13 @@ impl Model {
         length: usize,
         operation: &'static str,
     ) -> Option<ArmEffect> {
-        let ArmRequest { id: new, script, way, delays } = request;
+        let ArmRequest { id: new, script, add_method, delays } = request;
         if self.timer(new).state != State::NotAdded {
             return None;
         }
         // The library first tries to reset the latest arming, even if it has ended.
         let last = self.timer(id).arming;
-        if last.is_some_and(|last| self.record_reset(last, way, delays, true)) {
+        if last.is_some_and(|last| self.record_reset(last, add_method, delays, true)) {
             self.coverage.count("ReusableTimer::arm, pending");
             return Some(ArmEffect::Resets);
         }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use corewheel::Counts;
 
-use super::{Asleep, Model, Reading, TurnModel};
+use super::{AnnouncedSleep, Model, Reading, TurnModel};
 use crate::plan::{ClockMove, Id, Nanos, READING_WIDTH_MAX, Step};
 
 /// Maximum number of messages that a turn consumes. This number of queued messages of one priority
@@ -23,7 +23,7 @@ pub(crate) struct TurnReport {
     pub(crate) behind: bool,
     pub(crate) wait: Option<Nanos>,
     /// True if the loop stopped asking for expired timers before the end of the pass.
-    pub(crate) gave_up_pass: bool,
+    pub(crate) abandoned_pass: bool,
 }
 
 /// The default of `Config::drop_cancelled_within`.
@@ -94,7 +94,7 @@ impl Model {
         let of = &mut self.cores[core];
         let to = match how {
             ClockMove::Stall => {
-                of.stalls = step.count;
+                of.moves_to_ignore = step.count;
                 return;
             }
             ClockMove::Blur => {
@@ -104,8 +104,8 @@ impl Model {
                 return;
             }
             ClockMove::Back => now.saturating_sub(by),
-            _ if of.stalls > 0 => {
-                of.stalls -= 1;
+            _ if of.moves_to_ignore > 0 => {
+                of.moves_to_ignore -= 1;
                 return;
             }
             ClockMove::ToNext => {
@@ -186,13 +186,13 @@ impl Model {
             self.check(fits && (touched.max(fired) <= most || !is_alone), what);
         }
         let shard = &mut self.shards[number];
-        (shard.published, shard.behind) = (after.live, report.behind || report.gave_up_pass);
+        (shard.published_len, shard.behind) = (after.live, report.behind || report.abandoned_pass);
         shard.is_queue_uncertain |= !shard.queued.is_empty();
         shard.callbacks_made_requests = turn.callback_operations > 0;
         if after.queued == 0 && !shard.behind {
             self.record_empty_mailbox(number);
         }
-        if turn.is_wanted && turn.fired == 0 && budget.is_none() && !report.gave_up_pass {
+        if turn.is_wanted && turn.fired == 0 && budget.is_none() && !report.abandoned_pass {
             let left = self.shards[number].needless_turns_allowed.checked_sub(1);
             self.check(left.is_some(), || format!("shard {number} wanted a turn for nothing"));
             self.shards[number].needless_turns_allowed = left.unwrap_or(0);
@@ -232,9 +232,9 @@ impl Model {
         // earlier message. If more than `ORDERED_MAX` adds and resets are queued, the turn may only
         // put them in order and consume none.
         let is_flooded = before + arrived > ORDERED_MAX;
-        let least = if report.gave_up_pass || is_flooded { 0 } else { before.min(most) };
+        let least = if report.abandoned_pass || is_flooded { 0 } else { before.min(most) };
         let takes_all =
-            budget.is_none() && before + arrived <= MESSAGES_MAX && !report.gave_up_pass;
+            budget.is_none() && before + arrived <= MESSAGES_MAX && !report.abandoned_pass;
         let is_right = consumed <= most + turn.collected_for_room
             && consumed + arrived >= least
             && (!takes_all || !report.behind);
@@ -259,8 +259,8 @@ impl Model {
             format!("timer {id}, due at tick {tick}, was left, and tick {latest_fired_tick} fired")
         });
         self.check(!is_due || is_behind, || format!("timer {id} of tick {tick} did not fire"));
-        let says_so = report.gave_up_pass || report.behind && report.wait == Some(0);
-        self.check(!is_due || says_so, || format!("timer {id} of {tick} was left: {report:?}"));
+        let is_reported = report.abandoned_pass || report.behind && report.wait == Some(0);
+        self.check(!is_due || is_reported, || format!("timer {id} of {tick} was left: {report:?}"));
     }
 
     /// Checks that a shard does not request another turn right after a complete one.
@@ -270,9 +270,10 @@ impl Model {
         let is_now = self.latest_time(number) <= shard.turn_now && shard.turn_now < Nanos::MAX;
         // A callback may have requested the next turn by adding a timer that another callback then
         // moved.
-        let is_plain = shard.queued.is_empty() && !shard.behind && !shard.callbacks_made_requests;
-        let wants = wait == Some(0) && is_later && is_now && is_plain;
-        self.check(!wants, || format!("shard {number} wants another turn, for nothing"));
+        let is_predictable =
+            shard.queued.is_empty() && !shard.behind && !shard.callbacks_made_requests;
+        let is_needless = wait == Some(0) && is_later && is_now && is_predictable;
+        self.check(!is_needless, || format!("shard {number} wants another turn, for nothing"));
     }
 
     // ---- counts and sleeps
@@ -284,10 +285,11 @@ impl Model {
         } = counts;
         let totals = *self.ledger.shard(number);
         let shard = &self.shards[number];
-        let theirs = [fired, runs, handed_back, counts.clock_regressions, counts.panicked];
-        let ours = [shard.fired, shard.runs, 0, shard.regressions, totals.thrown];
-        let sums = added == live + fired + cancelled + handed_back;
-        let is_right = sums && theirs == ours && totals.reported == totals.thrown;
+        let actual = [fired, runs, handed_back, counts.clock_regressions, counts.panicked];
+        let expected = [shard.fired, shard.runs, 0, shard.regressions, totals.planned_panics];
+        let counts_add_up = added == live + fired + cancelled + handed_back;
+        let is_right =
+            counts_add_up && actual == expected && totals.reported_panics == totals.planned_panics;
         // The shard's counts may lag behind the model, because the owner has not consumed all
         // messages.
         let (alive, messages) = (shard.live.len() as u64, shard.queued.len() as u64);
@@ -298,13 +300,14 @@ impl Model {
             && uncollected <= unseen.min(live).min(queued)
             && unseen <= uncollected + arriving
             && live + arriving == alive + unseen;
-        let ours_queued = [messages, shard.unadmitted, shard.uncollected];
-        let is_exact = shard.is_queue_uncertain || [queued, arriving, uncollected] == ours_queued;
+        let expected_queued = [messages, shard.unadmitted, shard.uncollected];
+        let is_exact =
+            shard.is_queue_uncertain || [queued, arriving, uncollected] == expected_queued;
         self.check(is_right && fits && is_exact, || {
             format!(
                 "shard {number}: {counts:?}, {totals:?}, {arriving} arriving, {unseen} unseen; \
-                 fired, runs, handed back, regressions, panics: {ours:?}; live {alive}; \
-                 queued, arriving, uncollected: {ours_queued:?}"
+                 fired, runs, handed back, regressions, panics: {expected:?}; live {alive}; \
+                 queued, arriving, uncollected: {expected_queued:?}"
             )
         });
         self.shards[number].last_counts = counts;
@@ -344,10 +347,10 @@ impl Model {
         });
         let needless = totals.wakes - self.shards[number].wakes;
         self.check(needless == 0, || format!("shard {number} was woken {needless} times, awake"));
-        let asleep = Asleep {
+        let asleep = AnnouncedSleep {
             until,
             wakes: totals.wakes,
-            thrown: totals.thrown,
+            planned_panics: totals.planned_panics,
             may_wake: false,
             must_wake: false,
             is_long: until > now.saturating_add(DROP_CANCELLED_WITHIN),
@@ -361,7 +364,8 @@ impl Model {
         let totals = *self.ledger.shard(number);
         self.shards[number].wakes = totals.wakes;
         let Some(asleep) = self.shards[number].asleep.take() else { return };
-        let (wakes, has_panicked) = (totals.wakes - asleep.wakes, totals.thrown > asleep.thrown);
+        let (wakes, has_panicked) =
+            (totals.wakes - asleep.wakes, totals.planned_panics > asleep.planned_panics);
         if has_panicked {
             self.coverage.count("wake hook panics");
         }
