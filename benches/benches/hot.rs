@@ -47,8 +47,8 @@ fn operations<T: TimerSet, const RESET: bool>(
     });
 }
 
-/// Measures a turn of an empty shard, and a reset of a shard's only timer. Most of their cost is
-/// one clock reading. Where no fast clock exists, `fast` equals `monotonic`.
+/// Measures a turn of an empty shard, and a reset of a shard's only timer. Both mostly cost one
+/// clock reading. Where no fast clock exists, `fast` equals `monotonic`.
 fn clocks(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("clock");
     let clocks = [Clock::monotonic(), Clock::fast(), Clock::boot_time()];

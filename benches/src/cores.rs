@@ -52,7 +52,7 @@ pub(crate) fn spin_until(mut is_done: impl FnMut() -> bool) {
     let mut spins = 0_u64;
     while !is_done() {
         spins += 1;
-        // The other thread may need this core.
+        // Yields, because the other thread may need this core.
         if spins.is_multiple_of(4096) {
             thread::yield_now();
         }

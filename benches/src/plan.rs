@@ -140,12 +140,12 @@ pub enum Workload {
     MemoryChurn,
     /// `churn30` in real time, where each add reads the clock: ns per pair.
     Call,
-    /// Tasks that wrap one short operation after another in a timeout. Each operation is pending
-    /// once. `cpu`: CPU time per operation. `floor`: CPU time without timeouts. `timeout`: the
-    /// difference. `left`: dropped timeouts, one per task, that are still registered after 50 ms.
-    /// Timeouts of pingora-timeout share entries, which stay until they are due and are not
-    /// counted. Tasks of `tokio-sleep`, `corewheel-local` and `corewheel-local-fast` run on two
-    /// current-thread runtimes; the tasks of other peers may move between two workers.
+    /// Tasks that wrap one short operation after another in a timeout. Each operation returns
+    /// `Pending` once. `cpu`: CPU time per operation. `floor`: CPU time without timeouts.
+    /// `timeout`: the difference. `left`: dropped timeouts, one per task, that are still registered
+    /// after 50 ms. Timeouts of pingora-timeout share entries, which stay until they are due and
+    /// are not counted. Tasks of `tokio-sleep`, `corewheel-local` and `corewheel-local-fast` run on
+    /// two current-thread runtimes; the tasks of other peers may move between two workers.
     Async,
     /// `async` with an operation that is ready at once.
     AsyncReady,
@@ -280,7 +280,7 @@ impl Workload {
 
     pub fn counted(self) -> &'static str {
         match self {
-            _ if self.is_about_tasks() => "tasks",
+            _ if self.measures_tasks() => "tasks",
             Self::Purgatory => "keys",
             Self::Asked => "requests at once",
             Self::Packets => "connections",
@@ -297,7 +297,7 @@ impl Workload {
             Self::Memory | Self::MemoryChurn => 1,
             _ if scale == Scale::Full => 5,
             Self::Flood | Self::Late => 1,
-            _ if n >= 100_000 || self.is_about_tasks() => 1,
+            _ if n >= 100_000 || self.measures_tasks() => 1,
             _ => 3,
         }
     }
@@ -306,7 +306,7 @@ impl Workload {
         matches!(self, Self::Xcancel | Self::XcancelBoth | Self::XcancelLock | Self::Flood)
     }
 
-    pub fn is_about_tasks(self) -> bool {
+    pub fn measures_tasks(self) -> bool {
         matches!(self, Self::Async | Self::AsyncReady | Self::AsyncLate)
     }
 

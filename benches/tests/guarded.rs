@@ -43,13 +43,13 @@ fn dropped_timeouts_are_unregistered() {
     unregisters_dropped_timeouts(&on_two_cores(tokio::time::timeout, || ()));
 }
 
-static LEAKED: Mutex<Vec<Waker>> = Mutex::new(Vec::new());
+static LEAKED_WAKERS: Mutex<Vec<Waker>> = Mutex::new(Vec::new());
 
-async fn leaky(_: Duration, mut operation: Operation) -> Result<(), Infallible> {
+async fn leak_waker(_: Duration, mut operation: Operation) -> Result<(), Infallible> {
     poll_fn(|cx| {
         let polled = Pin::new(&mut operation).poll(cx);
         if polled.is_pending() {
-            LEAKED.lock().push(cx.waker().clone());
+            LEAKED_WAKERS.lock().push(cx.waker().clone());
         }
         polled
     })
@@ -60,7 +60,7 @@ async fn leaky(_: Duration, mut operation: Operation) -> Result<(), Infallible> 
 #[test]
 fn leaked_timeouts_are_counted() {
     for run_tasks in
-        [&on_workers(two_workers(), leaky) as RunTasks<'_>, &on_two_cores(leaky, || ())]
+        [&on_workers(two_workers(), leak_waker) as RunTasks<'_>, &on_two_cores(leak_waker, || ())]
     {
         assert_eq!(count_registered(run_tasks).to_bits(), 60f64.to_bits());
     }

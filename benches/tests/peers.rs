@@ -44,7 +44,7 @@ struct Model<T: TimerSet> {
     next: usize,
     rng: Rng,
     properties: PeerProperties,
-    was_latest: bool,
+    reached_latest: bool,
 }
 
 impl<T: TimerSet> Model<T> {
@@ -57,7 +57,7 @@ impl<T: TimerSet> Model<T> {
             next: 0,
             rng: Rng::with_seed(7),
             properties,
-            was_latest: false,
+            reached_latest: false,
         }
     }
 
@@ -72,7 +72,7 @@ impl<T: TimerSet> Model<T> {
             }
         }
         assert!(self.next > OPERATIONS / 4, "the model added too few timers");
-        assert!(self.was_latest, "no timer was as late as documented");
+        assert!(self.reached_latest, "no timer was as late as documented");
         let last = self.live.values().map(|timer| timer.latest).max();
         self.advance_by(last.map_or(0, |last| last - self.now));
         assert!(self.live.is_empty(), "a timer has not fired");
@@ -148,7 +148,7 @@ impl<T: TimerSet> Model<T> {
         for id in fired {
             let timer = self.live.remove(&id).expect("live");
             assert!(timer.deadline <= self.now, "{} is early at {}", timer.deadline, self.now);
-            self.was_latest |= first == timer.latest;
+            self.reached_latest |= first == timer.latest;
             self.ended.push(timer.handle);
         }
         assert!(self.live.values().all(|timer| timer.latest > self.now), "late at {}", self.now);

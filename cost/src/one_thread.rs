@@ -60,7 +60,6 @@ pub(crate) fn empty(live: usize, iterations: usize) {
     }
 }
 
-/// Cancels a random timer and adds another one.
 pub(crate) fn cancel_add<T: TimerSet, const FAR_PERCENT: u32>(live: usize, iterations: usize) {
     let (mut timers, mut draws) = (T::new(), Draws::new(live));
     let mut handles: Vec<T::Handle> =

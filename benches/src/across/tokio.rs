@@ -16,11 +16,11 @@ use crate::timers::Payload;
 /// sleeps return to the owner through a ring.
 pub struct TokioSleepOwner {
     free: Vec<SleepBox>,
-    emptied: Consumer<SleepBox>,
+    empty_boxes: Consumer<SleepBox>,
 }
 
 pub struct Dropper {
-    emptied: Vec<SleepBox>,
+    empty_boxes: Vec<SleepBox>,
     to_owner: Producer<SleepBox>,
 }
 
@@ -29,8 +29,8 @@ impl Owner for TokioSleepOwner {
     type Remote = Dropper;
 
     fn new(_: usize) -> (Self, Dropper) {
-        let (to_owner, emptied) = RingBuffer::new(IN_FLIGHT);
-        (Self { free: Vec::new(), emptied }, Dropper { emptied: Vec::new(), to_owner })
+        let (to_owner, empty_boxes) = RingBuffer::new(IN_FLIGHT);
+        (Self { free: Vec::new(), empty_boxes }, Dropper { empty_boxes: Vec::new(), to_owner })
     }
 
     fn add(&mut self, delay: Duration, _: Payload) -> SleepBox {
@@ -38,8 +38,9 @@ impl Owner for TokioSleepOwner {
     }
 
     fn turn(&mut self, _: usize, _: impl FnMut(Payload)) -> Turned {
-        let count = self.emptied.slots();
-        self.free.extend(self.emptied.read_chunk(count).expect("`count` boxes are in the ring"));
+        let count = self.empty_boxes.slots();
+        self.free
+            .extend(self.empty_boxes.read_chunk(count).expect("`count` boxes are in the ring"));
         Turned { collected: count, is_behind: false }
     }
 }
@@ -49,14 +50,16 @@ impl Remote for Dropper {
 
     fn cancel(&mut self, mut boxed: SleepBox) -> bool {
         let was_live = peers::drop_sleep(&mut boxed);
-        self.emptied.push(boxed);
+        self.empty_boxes.push(boxed);
         was_live
     }
 
     fn return_boxes(&mut self) {
-        let chunk =
-            self.to_owner.write_chunk_uninit(self.emptied.len()).expect("room for all in flight");
-        chunk.fill_from_iter(self.emptied.drain(..));
+        let chunk = self
+            .to_owner
+            .write_chunk_uninit(self.empty_boxes.len())
+            .expect("room for all in flight");
+        chunk.fill_from_iter(self.empty_boxes.drain(..));
     }
 }
 

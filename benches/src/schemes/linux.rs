@@ -24,7 +24,7 @@ const SHIFT: u32 = 3;
 pub struct Linux;
 
 /// Returns the shortest distance in ticks that a level does not reach.
-const fn reach(level: u32) -> u64 {
+const fn level_limit(level: u32) -> u64 {
     (SLOTS as u64 - 1) << (level * SHIFT)
 }
 
@@ -42,7 +42,8 @@ impl Scheme for Linux {
     fn start(&mut self, store: &mut Store, index: u32) {
         let due = store[index].due_or_rounds;
         let distance = due - store.now - 1;
-        let level = (0..LEVELS).find(|&level| distance < reach(level)).expect("within the range");
+        let level =
+            (0..LEVELS).find(|&level| distance < level_limit(level)).expect("within the range");
         store.push_back(slot_of(level, due + (1 << (level * SHIFT))), index);
     }
 

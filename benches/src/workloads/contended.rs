@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{in_settings, quantiles};
+use super::{quantiles, run_in_settings};
 use crate::across::{Owner, Remote};
 use crate::cores;
 use crate::measure::Sample;
@@ -40,10 +40,10 @@ struct Progress {
 /// Measures calls of cancel, including one clock reading each. In `firing`, the owner fires `n`
 /// timers.
 pub fn run<O: Owner<Remote: Clone>>(job: Job) -> Vec<Sample> {
-    in_settings(&SETTINGS, |fires| quantiles(job, "ns", &mut in_rounds::<O>(job, fires)))
+    run_in_settings(&SETTINGS, |fires| quantiles(job, "ns", &mut run_rounds::<O>(job, fires)))
 }
 
-fn in_rounds<O: Owner<Remote: Clone>>(job: Job, fires: bool) -> Vec<f64> {
+fn run_rounds<O: Owner<Remote: Clone>>(job: Job, fires: bool) -> Vec<f64> {
     let progress = &Progress::default();
     let cancellers = if fires { 1 } else { 4 };
     thread::scope(|scope| {

@@ -21,7 +21,7 @@ use crate::peers::{LocalClock, RealTime};
 use crate::plan::{Job, Workload as W};
 
 /// A pause after each measured interval, so that timer threads finish their work.
-const SETTLE: Duration = Duration::from_millis(25);
+const SETTLE_TIME: Duration = Duration::from_millis(25);
 /// The timeout of operations, which end earlier.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The time from the last drop of a timeout to the count of registered timeouts.
@@ -55,7 +55,7 @@ pub trait TimeoutFn<F>: Fn(Duration, Operation) -> F + Clone + 'static {}
 
 impl<F, G: Fn(Duration, Operation) -> F + Clone + 'static> TimeoutFn<F> for G {}
 
-fn unguarded(
+fn without_timeout(
     _: Duration,
     mut operation: Operation,
 ) -> impl Future<Output = Result<(), Infallible>> + Send {
@@ -77,7 +77,7 @@ pub fn run(job: Job, run_tasks: RunTasks<'_>) -> Vec<Sample> {
         let (cpu, began) = (process_cpu_nanos(), Instant::now());
         run_tasks(tasks, with_timeouts);
         let took = began.elapsed();
-        thread::sleep(SETTLE);
+        thread::sleep(SETTLE_TIME);
         IntervalCost {
             cpu: (process_cpu_nanos() - cpu) / count,
             rate: count / took.as_secs_f64() / 1e3,
@@ -106,8 +106,8 @@ struct IntervalCost {
 fn count_registered(timeouts: usize, run_tasks: RunTasks<'_>) -> usize {
     let dropped = DroppedTimeouts::new(timeouts);
     let mut tasks = vec![TaskWork::Drop(Arc::clone(&dropped)); timeouts];
-    tasks.insert(0, TaskWork::CountLeft(Arc::clone(&dropped)));
-    tasks.push(TaskWork::CountLeft(Arc::clone(&dropped)));
+    tasks.insert(0, TaskWork::CountRegistered(Arc::clone(&dropped)));
+    tasks.push(TaskWork::CountRegistered(Arc::clone(&dropped)));
     run_tasks(tasks, true);
     // Relaxed: the tasks have ended.
     dropped.still_registered.load(Ordering::Relaxed)
@@ -131,7 +131,7 @@ pub enum TaskWork {
     },
     Drop(Arc<DroppedTimeouts>),
     /// Counts the timeouts that are still registered after all drops.
-    CountLeft(Arc<DroppedTimeouts>),
+    CountRegistered(Arc<DroppedTimeouts>),
     /// Waits for a timeout that expires, and logs its lateness.
     Late(Duration, Arc<Mutex<Vec<f64>>>),
 }
@@ -149,7 +149,7 @@ impl TaskWork {
                 }
             }
             Self::Drop(dropped) => dropped.register_and_drop(guard).await,
-            Self::CountLeft(dropped) => dropped.count_left().await,
+            Self::CountRegistered(dropped) => dropped.count_still_registered().await,
             Self::Late(delay, log) => {
                 let due = Instant::now() + delay;
                 guard(delay, Operation::Never).await.expect_err("the operation is never ready");
@@ -195,7 +195,7 @@ impl DroppedTimeouts {
         self.not_dropped.fetch_sub(1, Ordering::AcqRel);
     }
 
-    async fn count_left(&self) {
+    async fn count_still_registered(&self) {
         // Acquire: pairs with the AcqRel in `register_and_drop`.
         while self.not_dropped.load(Ordering::Acquire) > 0 {
             yield_now().await;
@@ -223,7 +223,7 @@ where
             if with_timeouts {
                 tokio::spawn(work.run(guard.clone()))
             } else {
-                tokio::spawn(work.run(unguarded))
+                tokio::spawn(work.run(without_timeout))
             }
         }));
     }
@@ -248,7 +248,7 @@ where
                     drive();
                     join(tasks, |work| spawn_local(work.run(guard.clone()))).await;
                 } else {
-                    join(tasks, |work| spawn_local(work.run(unguarded))).await;
+                    join(tasks, |work| spawn_local(work.run(without_timeout))).await;
                 }
             });
         };

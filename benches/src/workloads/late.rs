@@ -16,7 +16,7 @@ use tokio::task::{JoinSet, unconstrained, yield_now};
 use tokio::time::sleep;
 use tokio_util::time::DelayQueue;
 
-use super::{SEED, in_settings, quantiles};
+use super::{SEED, quantiles, run_in_settings};
 use crate::across::{BATCH, Remote, Sleeping};
 use crate::cores;
 use crate::measure::{Sample, process_cpu_nanos};
@@ -199,7 +199,7 @@ pub fn cancel_flood_on_two_cores<O: Sleeping>(load: Flood) -> Outcome {
 pub fn flood(job: Job, has_budget: bool, outcome: impl Fn(Flood) -> Outcome + Sync) -> Vec<Sample> {
     let (timers, span) = job.scale.pick((10_000, 3000), (2000, 1000), (200, 100));
     let due = Size { timers, span: Duration::from_millis(span) };
-    in_settings(&SETTINGS[..2 + usize::from(has_budget)], |(is_flooded, budget)| {
+    run_in_settings(&SETTINGS[..2 + usize::from(has_budget)], |(is_flooded, budget)| {
         let load = Flood { due, pending: job.n, is_flooded, budget };
         let (mut lateness, flood) = outcome(load);
         assert_eq!(lateness.len(), due.timers, "each timer fires once");

@@ -17,14 +17,14 @@ use crate::timers::{TimerSet, not_due, payload};
 const TURNS: u64 = 10_000;
 
 /// Bytes in use, allocated and resident.
-type Used = [f64; 2];
+type UsedBytes = [f64; 2];
 
-fn used() -> Used {
+fn used() -> UsedBytes {
     [alloc::bytes() as f64, resident()]
 }
 
 /// Returns the growth from the first `used` to the second, divided by `by`.
-fn samples(job: Job, part: &str, unit: &str, used: [Used; 2], by: usize) -> [Sample; 2] {
+fn samples(job: Job, part: &str, unit: &str, used: [UsedBytes; 2], by: usize) -> [Sample; 2] {
     let [allocated, resident] = [0, 1].map(|i| (used[1][i] - used[0][i]) / by as f64);
     let rss = format!("{part}-rss");
     [job.sample(part, unit, allocated), job.sample(rss.trim_start_matches('-'), unit, resident)]

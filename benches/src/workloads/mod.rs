@@ -37,18 +37,18 @@ pub fn in_thread<R: Send>(run: impl FnOnce() -> R + Send) -> R {
 }
 
 /// Runs each setting in a new thread, because some peers are thread-local.
-fn in_settings<S: Copy + Sync>(
+fn run_in_settings<S: Copy + Sync>(
     settings: &[(&str, S)],
     run: impl Fn(S) -> Vec<Sample> + Sync,
 ) -> Vec<Sample> {
-    let in_setting = |&(name, setting): &(&str, S)| {
+    let run_in_setting = |&(name, setting): &(&str, S)| {
         let mut samples = in_thread(|| run(setting));
         for sample in &mut samples {
             name.clone_into(&mut sample.setting);
         }
         samples
     };
-    settings.iter().flat_map(in_setting).collect()
+    settings.iter().flat_map(run_in_setting).collect()
 }
 
 /// Sorts the values and returns the quantiles that are shown.

@@ -163,17 +163,17 @@ pub fn tokio_sleep(job: Job) -> Vec<Sample> {
     run(job, |traffic, timers| on_tokio(traffic, timers.then_some(timeout), true))
 }
 
-fn on_tokio<F>(traffic: &Traffic, timeout: Option<Timeout<F>>, is_tokios: bool) -> Duration
+fn on_tokio<F>(traffic: &Traffic, timeout: Option<Timeout<F>>, uses_tokio_timer: bool) -> Duration
 where
     F: Future<Output = ()> + 'static,
 {
     let mut builder = Builder::new_current_thread();
-    if timeout.is_some() && is_tokios {
+    if timeout.is_some() && uses_tokio_timer {
         builder.enable_time();
     }
     let runtime = builder.enable_io().build().expect("a runtime");
     LocalSet::new().block_on(&runtime, async {
-        if timeout.is_some() && !is_tokios {
+        if timeout.is_some() && !uses_tokio_timer {
             drop(corewheel_tokio::spawn_driver().expect("a descriptor"));
         }
         let (mut near, far) = UnixStream::pair().expect("two sockets");
@@ -242,7 +242,7 @@ async fn serve_in_tasks<F: Future<Output = ()> + 'static>(
         for packet in batch {
             sockets[packet.connection as usize].borrow_mut().deliver(|socket| {
                 socket.unread += 1;
-                socket.has_last = packet.is_last;
+                socket.last_has_arrived = packet.is_last;
             });
         }
         poll().await;
@@ -255,7 +255,7 @@ async fn serve_in_tasks<F: Future<Output = ()> + 'static>(
     }
     let cpu = measure::read_clock(ClockId::ThreadCPUTime).saturating_sub(began);
     for mut socket in sockets.iter().map(RefCell::borrow_mut) {
-        if !socket.has_last {
+        if !socket.last_has_arrived {
             socket.deliver(|socket| socket.is_over = true);
         }
     }
@@ -269,7 +269,7 @@ async fn serve_in_tasks<F: Future<Output = ()> + 'static>(
 #[derive(Default)]
 struct Socket {
     unread: usize,
-    has_last: bool,
+    last_has_arrived: bool,
     /// True if no more packets arrive.
     is_over: bool,
     /// The waker of an open connection's task.
@@ -286,7 +286,7 @@ impl Socket {
     fn poll_read(&mut self) -> Poll<Option<Duration>> {
         if self.unread > 0 {
             self.unread -= 1;
-            let is_last = self.has_last && self.unread == 0;
+            let is_last = self.last_has_arrived && self.unread == 0;
             Poll::Ready(Some(if is_last { LAST_TIMEOUT } else { IDLE }))
         } else if self.is_over {
             Poll::Ready(None)
@@ -342,9 +342,9 @@ mod tests {
         let traffic = Traffic::new(200, 3000);
         for id in 0..200 {
             let of_connection = traffic.packets.iter().filter(|packet| packet.connection == id);
-            let lasts: Vec<bool> = of_connection.map(|packet| packet.is_last).collect();
-            let last = lasts.iter().position(|&is_last| is_last);
-            assert_eq!(last, (id % 10 == 0).then_some(lasts.len() - 1), "connection {id}");
+            let is_last_flags: Vec<bool> = of_connection.map(|packet| packet.is_last).collect();
+            let last = is_last_flags.iter().position(|&is_last| is_last);
+            assert_eq!(last, (id % 10 == 0).then_some(is_last_flags.len() - 1), "connection {id}");
         }
     }
 
@@ -352,8 +352,8 @@ mod tests {
     #[should_panic = "exactly the silent connections are closed"]
     fn a_loop_that_closes_an_active_connection_panics() {
         let mut traffic = Traffic::new(200, 3000);
-        let talks = |packet: &&mut Packet| !packet.connection.is_multiple_of(10);
-        traffic.packets.iter_mut().rfind(talks).expect("a packet").is_last = true;
+        let is_active = |packet: &&mut Packet| !packet.connection.is_multiple_of(10);
+        traffic.packets.iter_mut().rfind(is_active).expect("a packet").is_last = true;
         serve_in_loop::<LocalShard>(&traffic, None);
     }
 

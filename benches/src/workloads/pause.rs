@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use fastrand::Rng;
 
-use super::{SEED, in_settings, quantile};
+use super::{SEED, quantile, run_in_settings};
 use crate::measure::{self, ClockId, Sample};
 use crate::plan::{Job, Workload as W};
 use crate::timers::{Payload, ReportsDeadline, TimerSet, payload};
@@ -132,10 +132,10 @@ pub fn run<T: TimerSet>(job: Job) -> Vec<Sample> {
 /// Adds timers of ten minutes within 1.5 s, with or without a heartbeat. After the adds, runs turns
 /// only at the next deadlines that the peer reports.
 pub fn heartbeats<T: ReportsDeadline>(job: Job) -> Vec<Sample> {
-    in_settings(&HEARTBEATS, |period| beside_heartbeat::<T>(job, period))
+    run_in_settings(&HEARTBEATS, |period| run_beside_heartbeat::<T>(job, period))
 }
 
-fn beside_heartbeat<T: ReportsDeadline>(job: Job, period: Option<u64>) -> Vec<Sample> {
+fn run_beside_heartbeat<T: ReportsDeadline>(job: Job, period: Option<u64>) -> Vec<Sample> {
     let n = job.n;
     let mut pause = Pause::<T>::empty(n + 1, usize::MAX);
     let (beat, mut ended) = ([u64::MAX; 3], 0);

@@ -14,7 +14,7 @@ use corewheel::{Config, Core, Cores, ManualClock, local_timer};
 use fastrand::Rng;
 use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 
-use super::{SEED, in_settings};
+use super::{SEED, run_in_settings};
 use crate::across::{Lock, Shareable};
 use crate::measure::{Sample, process_cpu_nanos};
 use crate::plan::Job;
@@ -37,10 +37,10 @@ const SETTINGS: [(&str, Layout); 3] = [
 ];
 
 pub fn run<D: PurgatoryPeer>(job: Job) -> Vec<Sample> {
-    in_settings(&SETTINGS, |layout| in_layout::<D>(job, layout))
+    run_in_settings(&SETTINGS, |layout| run_in_layout::<D>(job, layout))
 }
 
-fn in_layout<D: PurgatoryPeer>(job: Job, layout: Layout) -> Vec<Sample> {
+fn run_in_layout<D: PurgatoryPeer>(job: Job, layout: Layout) -> Vec<Sample> {
     let (keys, durations) = (job.n, job.durations());
     let state = SharedState::leaked(keys, layout);
     let cores = on_cores(layout, move |delayed: D, core| {
@@ -424,7 +424,7 @@ mod tests {
     use crate::across::{ParkingLot, Std};
     use crate::peers::{BTree, Linked64};
 
-    const FOR_EVER: u64 = 30_000;
+    const LONG_TIMEOUT: u64 = 30_000;
 
     fn ends_in_each_way<D: PurgatoryPeer>() {
         let layout = Layout { cores: 1, makers_own_keys: false };
@@ -432,11 +432,11 @@ mod tests {
         let cores = on_cores(layout, move |mut delayed: D, _| {
             let operation = |key, wanted| Operation { state, key, core: 0, wanted };
             let ended = || state.per_core[0].read();
-            assert!(delayed.add(operation(0, 0), FOR_EVER).is_none(), "the condition holds");
+            assert!(delayed.add(operation(0, 0), LONG_TIMEOUT).is_none(), "the condition holds");
             assert_eq!(ended(), [1, 0]);
 
-            let [by_event, by_force] =
-                [1, 1].map(|wanted| delayed.add(operation(0, wanted), FOR_EVER).expect("waits"));
+            let [by_event, by_force] = [1, 1]
+                .map(|wanted| delayed.add(operation(0, wanted), LONG_TIMEOUT).expect("waits"));
             delayed.add(operation(1, 1), 3).expect("waits");
             delayed.notify(0);
             assert_eq!(ended(), [1, 0], "no event has come");

@@ -17,11 +17,11 @@ const INTERVALS: RangeInclusive<u64> = 5000..=60_000;
 /// ticks expire nothing.
 const QUIET_TICKS_MAX: usize = 4096;
 /// The interval of the timers whose expiry is timed.
-const SOON: u64 = 50;
+const EXPIRY_INTERVAL: u64 = 50;
 /// The number of ticks until a batch has expired in the least accurate scheme.
-const EXPIRED_BY: u64 = 150;
+const EXPIRY_TICKS_MAX: u64 = 150;
 /// Ticks in which schemes finish deferred work: more than the tick of Netty's worker.
-const SETTLE: u64 = 200;
+const SETTLE_TICKS: u64 = 200;
 /// Number of timed starts, and of timed stops, rounded down to whole batches, at least one.
 const CALLS: usize = 10_000;
 /// For an O(n) routine, the maximum of N times the number of calls.
@@ -73,7 +73,7 @@ impl<T: TimerSet> SchemeRun<T> {
             intervals.sort_unstable();
         }
         run.live = intervals.into_iter().map(|interval| run.start(interval)).collect();
-        run.advance_idle(SETTLE);
+        run.advance_idle(SETTLE_TICKS);
         run
     }
 
@@ -82,7 +82,7 @@ impl<T: TimerSet> SchemeRun<T> {
         let mut handles: Vec<_> = (0..self.job.n).map(|_| self.start(*INTERVALS.end())).collect();
         self.rng.shuffle(&mut handles);
         assert!(handles.into_iter().all(|handle| self.timers.cancel(&handle)));
-        self.advance_idle(SETTLE);
+        self.advance_idle(SETTLE_TICKS);
     }
 
     fn start(&mut self, interval: u64) -> T::Handle {
@@ -154,22 +154,23 @@ impl<T: TimerSet> SchemeRun<T> {
         let (mut busy, mut quiet) = (Vec::new(), Vec::new());
         for _ in 0..batches {
             for _ in 0..self.batch {
-                self.start(SOON);
+                self.start(EXPIRY_INTERVAL);
             }
             self.expire_batch(&mut busy, &mut quiet);
         }
-        let usual = median(quiet);
-        busy.iter().map(|nanos| nanos - usual).sum::<f64>() / (self.batch * batches) as f64
+        let median_quiet = median(quiet);
+        busy.iter().map(|nanos| nanos - median_quiet).sum::<f64>() / (self.batch * batches) as f64
     }
 
-    /// Advances time until the batch has expired. Each tick is timed separately, as busy or quiet.
+    /// Advances time until the batch has expired. Times each tick separately, as busy or quiet.
     fn expire_batch(&mut self, busy: &mut Vec<f64>, quiet: &mut Vec<f64>) {
         let mut expired = 0;
-        for _ in 0..EXPIRED_BY {
+        for _ in 0..EXPIRY_TICKS_MAX {
             let before = expired;
             let started = Instant::now();
             self.now += 1;
-            let on_fire = |payload| expired += usize::from(black_box(payload) == [SOON; 3]);
+            let on_fire =
+                |payload| expired += usize::from(black_box(payload) == [EXPIRY_INTERVAL; 3]);
             self.timers.advance(self.now, on_fire);
             let nanos = self.since(started);
             if expired == before { &mut *quiet } else { &mut *busy }.push(nanos);

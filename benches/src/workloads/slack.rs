@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use fastrand::Rng;
 
-use super::{SEED, in_settings, quantile};
+use super::{SEED, quantile, run_in_settings};
 use crate::measure::Sample;
 use crate::plan::Job;
 use crate::timers::{Payload, ReportsDeadline, Window, payload};
@@ -73,7 +73,7 @@ impl<T: ReportsDeadline> Sleeper<T> {
 
 /// Measures a loop that sleeps until the next deadline, and adds each fired timer again.
 pub fn within<T: ReportsDeadline>(job: Job) -> Vec<Sample> {
-    in_settings(&SLACKS, |slack| {
+    run_in_settings(&SLACKS, |slack| {
         let mut sleeper = Sleeper::<T>::new(job.n, slack);
         sleeper.run(SECONDS);
         (sleeper.wake_ups, sleeper.ended) = (0, 0);
@@ -93,10 +93,10 @@ pub fn within<T: ReportsDeadline>(job: Job) -> Vec<Sample> {
 
 /// Measures the timers per tick, without empty ticks, and the longest turn.
 pub fn spread<T: ReportsDeadline>(job: Job) -> Vec<Sample> {
-    in_settings(&RANGES, |range| over_range::<T>(job, range))
+    run_in_settings(&RANGES, |range| spread_over_range::<T>(job, range))
 }
 
-fn over_range<T: ReportsDeadline>(job: Job, range: u64) -> Vec<Sample> {
+fn spread_over_range<T: ReportsDeadline>(job: Job, range: u64) -> Vec<Sample> {
     let n = job.n;
     fastrand::seed(SEED);
     let mut timers = T::new();

@@ -39,7 +39,7 @@ pub struct Interval {
     pub in_cancel: Duration,
     /// Timers of the other party that this party cancelled.
     pub cancelled: u64,
-    pub handed: u64,
+    pub handed_over: u64,
     /// Handed-over timers that this party collected.
     pub collected: u64,
     /// True if the thread had no involuntary context switch.
@@ -61,25 +61,27 @@ struct Party<T: Owner> {
 struct Exchange<H> {
     to_other: Producer<H>,
     from_other: Consumer<H>,
-    to_hand: u64,
+    to_hand_over: u64,
     to_cancel: u64,
 }
 
 impl<H> Exchange<H> {
     fn pair(job: Job) -> [Self; 2] {
         let [first, second] = channel_pair(|| RingBuffer::new(IN_FLIGHT));
-        let (handed, _) = timers_and_intervals(job);
-        let other = if job.workload == W::XcancelBoth { handed } else { 0 };
-        [(first, handed, other), (second, other, handed)].map(|(ring, to_hand, to_cancel)| {
-            let (to_other, from_other) = ring;
-            Self { to_other, from_other, to_hand, to_cancel }
-        })
+        let (handed_over, _) = timers_and_intervals(job);
+        let other = if job.workload == W::XcancelBoth { handed_over } else { 0 };
+        [(first, handed_over, other), (second, other, handed_over)].map(
+            |(ring, to_hand_over, to_cancel)| {
+                let (to_other, from_other) = ring;
+                Self { to_other, from_other, to_hand_over, to_cancel }
+            },
+        )
     }
 }
 
 impl<T: Owner> Party<T> {
     fn new(own: T, other: T::Remote, live: usize, exchange: Exchange<T::Handle>) -> Self {
-        let live = if exchange.to_hand > 0 { live } else { 0 };
+        let live = if exchange.to_hand_over > 0 { live } else { 0 };
         let (batch, rng) = (Vec::with_capacity(BATCH), Rng::with_seed(SEED));
         let mut party =
             Self { own, other, exchange, live: Vec::new(), batch, rng, done: Interval::default() };
@@ -93,20 +95,21 @@ impl<T: Owner> Party<T> {
 
     fn is_done(&self) -> bool {
         (self.done.collected, self.done.cancelled)
-            == (self.exchange.to_hand, self.exchange.to_cancel)
+            == (self.exchange.to_hand_over, self.exchange.to_cancel)
     }
 
     fn step(&mut self) {
-        let in_flight = (self.done.handed - self.done.collected) as usize;
-        let hands = self.done.handed < self.exchange.to_hand && in_flight + BATCH <= IN_FLIGHT;
-        if hands {
+        let in_flight = (self.done.handed_over - self.done.collected) as usize;
+        let may_hand_over =
+            self.done.handed_over < self.exchange.to_hand_over && in_flight + BATCH <= IN_FLIGHT;
+        if may_hand_over {
             self.hand_over();
         }
-        if self.done.collected < self.done.handed {
+        if self.done.collected < self.done.handed_over {
             self.collect_handed();
         }
         let cancels = self.done.cancelled < self.exchange.to_cancel && self.cancel();
-        if !hands && !cancels {
+        if !may_hand_over && !cancels {
             (0..IDLE_SPINS).for_each(|_| spin_loop());
         }
     }
@@ -119,7 +122,7 @@ impl<T: Owner> Party<T> {
         }
         let chunk =
             self.exchange.to_other.write_chunk_uninit(BATCH).expect("room for all in flight");
-        self.done.handed += chunk.fill_from_iter(self.batch.drain(..)) as u64;
+        self.done.handed_over += chunk.fill_from_iter(self.batch.drain(..)) as u64;
     }
 
     fn collect_handed(&mut self) {
@@ -127,7 +130,7 @@ impl<T: Owner> Party<T> {
         let taken = self.own.turn(usize::MAX, not_due).collected as u64;
         self.done.collected += taken;
         // A turn may leave some timers for the next one, but not all.
-        assert!(!other_is_gone || taken > 0 || self.done.collected == self.done.handed);
+        assert!(!other_is_gone || taken > 0 || self.done.collected == self.done.handed_over);
     }
 
     /// Cancels the timers of the next batch; returns false if none has arrived.
@@ -157,7 +160,7 @@ impl<T: Owner> Party<T> {
         let mut all = Vec::with_capacity(2 * intervals);
         for _ in 0..2 * intervals {
             self.done = Interval::default();
-            let (core_losses, started) = (cores::involuntary_switches(), Instant::now());
+            let (switches_before, started) = (cores::involuntary_switches(), Instant::now());
             while !self.is_done() {
                 self.step();
                 if is_task {
@@ -165,7 +168,7 @@ impl<T: Owner> Party<T> {
                 }
             }
             let elapsed = started.elapsed();
-            let undisturbed = cores::involuntary_switches() == core_losses;
+            let undisturbed = cores::involuntary_switches() == switches_before;
             all.push(Interval { elapsed, undisturbed, ..self.done });
         }
         all
