@@ -138,7 +138,7 @@ fn mutants() -> Result<Vec<Mutant>> {
         mutants.extend(weakenings(&file, &read(&file)?)?);
     }
     for fault in records(&read(FAULTS)?, FAULT_KEYS)? {
-        let file = fault.one("file")?;
+        let file = fault.single_value("file")?;
         match read(file).and_then(|text| plant(&fault, file, &text)) {
             Ok(mutant) => mutants.push(mutant),
             Err(error) => errors.push(error.to_string()),
@@ -151,7 +151,7 @@ fn mutants() -> Result<Vec<Mutant>> {
 fn survivors() -> Result<Vec<String>> {
     let list = read(SURVIVORS)?;
     let records = records(&list, &["name", "why"])?;
-    records.iter().map(|record| record.one("name").map(str::to_owned)).collect()
+    records.iter().map(|record| record.single_value("name").map(str::to_owned)).collect()
 }
 
 /// Returns the source files below a directory, without tests, in order. Does not need git, because

@@ -51,8 +51,8 @@ pub(crate) fn run(options: &[&str]) -> Result<bool> {
     let all = Program::build("all", "+all", "--features all")?;
     let list = output(&format!("'{}' --list", default.path.display()))?;
     let cases: Vec<_> = list.lines().filter(|case| !case.starts_with("path")).collect();
-    let ours = cases.iter().filter(|case| is_corewheel(case)).map(|case| (&all, *case));
-    let jobs: Vec<_> = cases.iter().map(|case| (&default, *case)).chain(ours).collect();
+    let corewheel_cases = cases.iter().filter(|case| is_corewheel(case)).map(|case| (&all, *case));
+    let jobs: Vec<_> = cases.iter().map(|case| (&default, *case)).chain(corewheel_cases).collect();
     let instructions = count(&jobs)?;
 
     let (versions, mut best) = (versions()?, Best::read()?);

@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_lane_fails_if_its_tool_fails() {
-        // Not the root, because the lane `lateness` changes a file.
+        // Not in the root, because the lane `lateness` rewrites a file.
         let directory = root().join(target()).join("failing-lanes");
         fs::create_dir_all(directory.join("doc")).expect("writable");
         fs::write(directory.join("doc/lateness.md"), "").expect("writable");
@@ -238,8 +238,9 @@ mod tests {
                 assert_ne!(package[key], json!([]), "{name} has no {key}");
             }
             let option = format!("-p {name} ");
-            let packs = |it: &Lane| it.command.contains("publish") && it.command.contains(&option);
-            let has_lane = all().iter().any(packs);
+            let publishes =
+                |it: &Lane| it.command.contains("publish") && it.command.contains(&option);
+            let has_lane = all().iter().any(publishes);
             assert!(has_lane, "no lane packages {name}");
         }
     }

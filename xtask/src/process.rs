@@ -71,7 +71,7 @@ pub(crate) fn supervise_log(
 
 fn process_tree(process: &str) -> Vec<String> {
     let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
-    // Each number is followed by a space.
+    // Each process id is followed by a space.
     let children: String =
         threads.flat_map(|thread| fs::read_to_string(thread.path().join("children"))).collect();
     let mut tree = vec![process.to_owned()];

@@ -14,7 +14,7 @@ impl<'list> Record<'list> {
     }
 
     /// Returns the value of a key that must occur once.
-    pub(super) fn one(&self, key: &str) -> Result<&'list str> {
+    pub(super) fn single_value(&self, key: &str) -> Result<&'list str> {
         match self.all(key)[..] {
             [value] if !value.is_empty() => Ok(value),
             _ => bail!("a record needs one line `{key}`: {:?}", self.0[0]),
@@ -37,7 +37,7 @@ pub(super) fn records<'list>(list: &'list str, keys: &[&str]) -> Result<Vec<Reco
     }
     records.retain(|record| !record.0.is_empty());
     for record in &records {
-        record.one("name")?;
+        record.single_value("name")?;
         ensure!(!record.all("why").is_empty(), "no reason: {:?}", record.0[0]);
     }
     Ok(records)
@@ -45,7 +45,7 @@ pub(super) fn records<'list>(list: &'list str, keys: &[&str]) -> Result<Vec<Reco
 
 /// Plants a fault in the text of its file. Fails unless the text to replace occurs exactly once.
 pub(super) fn plant(fault: &Record<'_>, file: &str, text: &str) -> Result<Mutant> {
-    let (name, wanted) = (fault.one("name")?, fault.all("find").join("\n"));
+    let (name, wanted) = (fault.single_value("name")?, fault.all("find").join("\n"));
     let mut region = 0..text.len();
     if let [function] = fault.all("within")[..] {
         let mut bodies = functions(text)?;

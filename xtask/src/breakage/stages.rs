@@ -51,8 +51,8 @@ impl Test {
         let stage = stages().find(|lane| lane.name == stage)?;
         let declaration = format!("fn {}(", name.rsplit("::").next()?);
         if name.contains("tests::") {
-            let is_there = declares(&root().join("src"), &declaration);
-            return is_there.then(|| Self::new(stage, Some("--lib"), name));
+            let is_unit_test = declares(&root().join("src"), &declaration);
+            return is_unit_test.then(|| Self::new(stage, Some("--lib"), name));
         }
         let is_tested = |package: &&Value| {
             let option = package["name"].as_str().map(|name| format!("-p {name} "));
