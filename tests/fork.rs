@@ -57,7 +57,7 @@ fn in_child_process(child: impl FnOnce() -> CheckResult) {
 }
 
 /// Runs `test` beside threads that turn their wheels.
-fn beside_others(test: impl FnOnce(&[ShardRef]) + Send) {
+fn beside_turning_threads(test: impl FnOnce(&[ShardRef]) + Send) {
     // Creating or ending a wheel takes a lock, which must be free during the fork.
     let _alone = run_alone();
     on_a_thread(|| {
@@ -115,13 +115,13 @@ fn use_new_wheels() -> CheckResult {
 
 #[test]
 fn each_process_has_its_own_copy_of_every_timer() {
-    beside_others(|others| {
-        let there: Vec<_> = others.iter().map(|shard| shard.add(HOUR, || {})).collect();
+    beside_turning_threads(|others| {
+        let remote_timers: Vec<_> = others.iter().map(|shard| shard.add(HOUR, || {})).collect();
         let ran = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&ran);
         let own = local_timer().add(HOUR, move || _ = count.fetch_add(1, Ordering::Relaxed));
         in_child_process(|| {
-            for (shard, &handle) in others.iter().zip(&there) {
+            for (shard, &handle) in others.iter().zip(&remote_timers) {
                 use_the_wheel_of_a_missing_thread(shard, handle)?;
             }
             use_own_timer(own)?;
@@ -129,17 +129,17 @@ fn each_process_has_its_own_copy_of_every_timer() {
             use_new_wheels()
         });
         assert_eq!((ran.load(Ordering::Relaxed), local_timer().len()), (0, 1));
-        assert!(own.is_pending() && there.iter().all(|handle| handle.is_pending()));
+        assert!(own.is_pending() && remote_timers.iter().all(|handle| handle.is_pending()));
         assert!(own.reset(Duration::ZERO));
         local_timer().run_until(|| !own.is_pending());
         assert_eq!(ran.load(Ordering::Relaxed), 1);
-        assert!(there.into_iter().all(|handle| handle.cancel() == Cancel::Cancelled));
+        assert!(remote_timers.into_iter().all(|handle| handle.cancel() == Cancel::Cancelled));
     });
 }
 
 #[test]
 fn another_threads_running_callback_never_ends_in_the_child() {
-    beside_others(|others| {
+    beside_turning_threads(|others| {
         let ((run, runs), (end, ended)) = (mpsc::channel(), mpsc::channel::<()>());
         let handle = others[1].add(Duration::ZERO, move || {
             run.send(()).expect("the test listens");

@@ -114,7 +114,7 @@ fn many_due_timers_fire_within_the_budget_of_each_pass() {
         add_all(&mut *timers, || 1_000);
         assert_eq!(catch_up(&mut *timers, 999), 0);
         assert_eq!(catch_up(&mut *timers, 1), ENTRIES);
-        // All are reset, first to a later and then to an earlier deadline.
+        // All timers are reset, first to a later and then to an earlier deadline.
         let handles = add_all(&mut *timers, || 200_000);
         assert!(handles.iter().all(|&handle| timers.reset(handle, 230_000)));
         assert_eq!(catch_up(&mut *timers, 229_999), 0);

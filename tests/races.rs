@@ -88,21 +88,23 @@ fn assert_each_ended_once(
     let mut left = 0;
     for (timer, (_, record)) in timers.iter().enumerate() {
         let fired = record.fired.load(Relaxed);
-        let told: Vec<_> = answers.iter().map(|of_one| of_one[timer]).collect();
-        let has_won = |&one: &usize| told[one].0 == Cancel::Cancelled;
-        let winners: Vec<usize> = (0..told.len()).filter(has_won).collect();
+        let timer_answers: Vec<_> = answers.iter().map(|of_one| of_one[timer]).collect();
+        let has_cancelled = |&one: &usize| timer_answers[one].0 == Cancel::Cancelled;
+        let cancelled_by: Vec<usize> = (0..timer_answers.len()).filter(has_cancelled).collect();
         assert_eq!(record.dropped.load(Relaxed), 1);
-        match (fired, &winners[..]) {
+        match (fired, &cancelled_by[..]) {
             (1, []) => assert!(
                 records_late
-                    || told.iter().all(|&(answer, fired)| answer == Cancel::Running || fired == 1),
-                "`Ended`, but the fire is not visible: {told:?}"
+                    || timer_answers
+                        .iter()
+                        .all(|&(answer, fired)| answer == Cancel::Running || fired == 1),
+                "`Ended`, but the fire is not visible: {timer_answers:?}"
             ),
             (0, &[winner]) => {
                 assert_eq!(record.seen[winner].load(Relaxed), 11, "work is visible");
             }
             (0, []) => left += 1,
-            _ => panic!("fired {fired} times and cancelled by {winners:?}"),
+            _ => panic!("fired {fired} times and cancelled by {cancelled_by:?}"),
         }
     }
     assert_eq!(left, handed_back);

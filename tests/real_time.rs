@@ -25,8 +25,8 @@ const OWNERS: usize = 3;
 /// these timers at its end.
 const LONG_DELAY: Duration = Duration::from_secs(100);
 
-/// How long the threads of a round operate. Then they only wait for their timers, so that a missed
-/// wake-up is not covered up by later requests.
+/// How long the threads of a round operate before they only wait for their timers, so that no later
+/// request hides a missed wake-up.
 const OPERATING_TIME: Duration = Duration::from_millis(60);
 
 /// A timer that is this late has missed its wake-up.

@@ -44,7 +44,6 @@ const RESTRICTED: &[(&str, &str, &str)] = &[
     ("Instant::now", "src/clock/", "use the shard's clock"),
 ];
 
-/// Banned words, and their replacements.
 const BANNED_WORDS: &[(&str, &str)] = &[
     ("bucket", "slot"),
     ("spoke", "slot"),
@@ -106,7 +105,7 @@ fn rust_files(directory: &Path) -> Vec<PathBuf> {
 /// Finds uses of a module that is later or missing in [`MODULE_ORDER`]. The crate's root is exempt.
 fn module_order(source: &Source) -> Vec<Finding> {
     let own = source.module_path();
-    let judge = |name: &Name| {
+    let order_violation = |name: &Name| {
         let used = name.resolve(&own)?;
         let (depth, (own_part, used_part)) =
             own.iter().zip(&used).enumerate().find(|(_, (own, used))| own != used)?;
@@ -126,12 +125,16 @@ fn module_order(source: &Source) -> Vec<Finding> {
         };
         Some((name.line, what))
     };
-    if own == ["lib"] { Vec::new() } else { source.names.iter().filter_map(judge).collect() }
+    if own == ["lib"] {
+        Vec::new()
+    } else {
+        source.names.iter().filter_map(order_violation).collect()
+    }
 }
 
 fn restricted_names(source: &Source) -> Vec<Finding> {
-    let strange = RESTRICTED.iter().filter(|(_, home, _)| !source.is_in(home));
-    let found = strange.flat_map(|(name, home, instead)| {
+    let restricted_here = RESTRICTED.iter().filter(|(_, home, _)| !source.is_in(home));
+    let found = restricted_here.flat_map(|(name, home, instead)| {
         let names = source.names.iter().filter(|found| found.contains(name));
         names.map(move |found| (found.line, format!("`{name}` outside {home}: {instead}")))
     });
@@ -141,22 +144,22 @@ fn restricted_names(source: &Source) -> Vec<Finding> {
 /// Finds atomic orderings without a reason in a comment, such as
 /// `// Release: publishes the payload`.
 fn ordering_reasons(source: &Source) -> Vec<Finding> {
-    let is_silent = |name: &&Name| {
+    let lacks_reason = |name: &&Name| {
         let needs_reason = !name.import && ORDERINGS.contains(&name.last());
         let comments = || source.comments_above(name.line, REASON_REACH);
         needs_reason && !gives_reason(&comments(), name.last())
     };
     let what = |name: &Name| format!("no comment above says `{}: ` and a reason", name.last());
-    source.names.iter().filter(is_silent).map(|name| (name.line, what(name))).collect()
+    source.names.iter().filter(lacks_reason).map(|name| (name.line, what(name))).collect()
 }
 
 fn banned_words(source: &Source) -> Vec<Finding> {
-    let says = |text: &str, word: &str| {
+    let has_word = |text: &str, word: &str| {
         let mut words = text.split(|letter: char| !letter.is_alphabetic());
         words.any(|said| said.to_lowercase().trim_end_matches('s') == word)
     };
     let banned = |(line, text): (usize, String)| {
-        let banned = BANNED_WORDS.iter().filter(move |(word, _)| says(&text, word));
+        let banned = BANNED_WORDS.iter().filter(move |(word, _)| has_word(&text, word));
         banned.map(move |(word, instead)| (line, format!("\"{word}\": say {instead}")))
     };
     source.texts().flat_map(banned).collect()

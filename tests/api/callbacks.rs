@@ -131,7 +131,7 @@ fn hooks_of_an_ended_thread_are_dropped_despite_panics() {
     // drops the hooks.
     wait_until("the hooks are dropped", || {
         drop(Shard::<()>::new());
-        alive.sharers() == 0
+        alive.other_refs() == 0
     });
 }
 
@@ -152,7 +152,7 @@ fn a_panic_of_a_dropped_clock_function_does_not_abort_an_exiting_thread() {
     });
     wait_until("the function is dropped", || {
         drop(Shard::<()>::new());
-        alive.sharers() == 0
+        alive.other_refs() == 0
     });
 }
 
@@ -169,7 +169,7 @@ fn a_clock_function_that_needs_a_thread_local_does_not_abort_an_exiting_thread()
         let captured = dropped.clone();
         local_timer().add(TICK, move || _ = &captured);
     });
-    assert_eq!(dropped.sharers(), 0);
+    assert_eq!(dropped.other_refs(), 0);
 }
 
 type Reports = Vec<(PanicPlace, String)>;
@@ -280,7 +280,7 @@ fn a_periodic_callback_that_cancels_itself_and_panics_ends() {
         let captured = Counter::default();
         let held = captured.clone();
         add_with_handle(move |own| panic!("{:?} {}", own.cancel(), held.get()));
-        assert_eq!((turn_after(clock, 1).live, captured.sharers()), (0, 0));
+        assert_eq!((turn_after(clock, 1).live, captured.other_refs()), (0, 0));
         let fired = turn_after(clock, 5).fired;
         let Counts { cancelled, remote_cancels, .. } = local_timer().counts();
         assert_eq!((fired, cancelled, remote_cancels), (0, 1, 0));

@@ -40,10 +40,10 @@ fn iter_get_mut_and_retain_reach_exactly_the_pending_timers() {
     for handle in handles.iter().copied().filter(|handle| map[handle].1.is_multiple_of(7)) {
         assert!(shard.cancel(handle).is_some());
     }
-    let with_rest = |rest: u32| -> Vec<TimerHandle> {
-        handles.iter().copied().filter(|handle| map[handle].1 % 7 == rest).collect()
+    let with_remainder = |remainder: u32| -> Vec<TimerHandle> {
+        handles.iter().copied().filter(|handle| map[handle].1 % 7 == remainder).collect()
     };
-    let (cancelled, moved) = (with_rest(1), with_rest(2));
+    let (cancelled, moved) = (with_remainder(1), with_remainder(2));
     on_a_thread(|| {
         assert!(cancelled.iter().all(|handle| handle.cancel() == Cancel::Cancelled));
         assert!(moved.iter().all(|handle| handle.reset(HOUR)));

@@ -117,11 +117,11 @@ fn start_error(config: impl Fn(usize) -> Config + Send + Sync + 'static) -> io::
     let started = catch_unwind(AssertUnwindSafe(|| {
         Cores::builder().threads(5).config(config).start(move |_| run()).map(drop)
     }));
-    assert_eq!((ran.get(), ran.sharers()), (0, 0));
+    assert_eq!((ran.get(), ran.other_refs()), (0, 0));
     started.unwrap_or_else(|panic| resume_unwind(panic)).expect_err("a configuration is invalid")
 }
 
-fn cause(error: &io::Error) -> Option<&ConfigError> {
+fn config_error(error: &io::Error) -> Option<&ConfigError> {
     error.get_ref().and_then(|inner| inner.downcast_ref())
 }
 
@@ -132,7 +132,7 @@ fn no_thread_runs_if_a_configuration_is_invalid_or_panics() {
         let ticks = move |index| if index == invalid { tick } else { TICK };
         let error = start_error(move |index| Config::new().tick(ticks(index)));
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
-        assert_eq!(cause(&error), Some(&ConfigError::TickOutOfRange { tick }));
+        assert_eq!(config_error(&error), Some(&ConfigError::TickOutOfRange { tick }));
         assert_eq!(error.to_string(), ConfigError::TickOutOfRange { tick }.to_string());
     }
     let error = start_error(|index| {
@@ -141,11 +141,11 @@ fn no_thread_runs_if_a_configuration_is_invalid_or_panics() {
         }
         Config::new()
     });
-    assert_eq!(cause(&error), Some(&ConfigError::ThreadHasWheel));
+    assert_eq!(config_error(&error), Some(&ConfigError::ThreadHasWheel));
     let panics = |index| if index == 2 { panic!("as planned") } else { Config::new() };
     assert_eq!(panic_message(|| start_error(panics)), "as planned");
     let error = Cores::builder().threads(20_000).start(|_| ()).expect_err("too many");
-    assert_eq!(cause(&error), Some(&ConfigError::TooManyShards));
+    assert_eq!(config_error(&error), Some(&ConfigError::TooManyShards));
 }
 
 // ---- pinning
@@ -257,7 +257,7 @@ thread_local! {
     static WAS_STOPPING: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
-/// The first turn leaves the closure that calls `stop` in the mailbox. So the second turn consumes
+/// The first turn leaves the closure that calls `stop` in the mailbox, so the second turn consumes
 /// a message of the stop request before it fires due timers.
 #[test]
 fn closures_submitted_before_a_stop_behind_a_left_message_run_before_it() {

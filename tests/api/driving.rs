@@ -556,16 +556,16 @@ fn add_without_a_driver() {
         from_another_thread(|shard| shard.add(shard.now() - HOUR, || ()));
         drop(local_timer().drain());
     });
-    let lose_driver = || execute(Box::pin(sleep(DELAY)), [driver()]);
+    let run_and_drop_driver = || execute(Box::pin(sleep(DELAY)), [driver()]);
     on_named_core("no report at the end", move || {
-        lose_driver();
+        run_and_drop_driver();
         assert!(local_timer().add(TICK, || ()).reset(HOUR));
         let cancelled = local_timer().add(TICK, || ());
         thread::sleep(Duration::from_millis(200));
         from_another_thread(|_| assert_eq!(cancelled.cancel(), Cancel::Cancelled));
     });
     on_named_core("no report of a late request", move || {
-        lose_driver();
+        run_and_drop_driver();
         local_timer().add(HOUR, must_not_run);
         thread::sleep(Duration::from_millis(200));
         from_another_thread(|shard| shard.run(|| ()));

@@ -159,8 +159,8 @@ fn drain_returns_the_pending_timers_of_a_thread() {
             let dropped = log.clone();
             move || dropped.write(if local_timer().is_empty() { "dropped" } else { "borrowed" })
         });
-        let elsewhere = local_timer().add(TICK * 5, move || drop(at_drop));
-        assert_eq!(cancel_remotely(elsewhere), Cancel::Cancelled);
+        let remotely_cancelled = local_timer().add(TICK * 5, move || drop(at_drop));
+        assert_eq!(cancel_remotely(remotely_cancelled), Cancel::Cancelled);
         let (moved, remote) = on_a_thread(|| (core.add(HOUR, || ()), core.add(TICK * 7, || ())));
         on_a_thread(|| assert!(moved.reset(TICK * 6)));
 
@@ -178,7 +178,7 @@ fn drain_returns_the_pending_timers_of_a_thread() {
         assert_eq!((counts.cancelled, counts.remote_cancels), (2, 1));
 
         assert!(local_timer().drain().is_empty(), "the second drain");
-        [elsewhere, moved, remote].into_iter().for_each(assert_stale);
+        [remotely_cancelled, moved, remote].into_iter().for_each(assert_stale);
         clock.advance(TICK * 10);
         assert_eq!(local_timer().turn(), Turn::default());
         assert_eq!(local_timer().prepare_sleep().timeout(), Some(Duration::ZERO));

@@ -171,8 +171,8 @@ fn a_deadline_survives_the_move_to_another_threads_clock() {
         sleeps.each_mut().map(|(sleep, never)| {
             assert!(poller.poll(never).is_pending());
             let is_pending = poller.poll(sleep).is_pending();
-            let off = sleep.deadline().max(deadline) - sleep.deadline().min(deadline);
-            assert!(off <= Duration::from_micros(1), "{off:?}");
+            let difference = sleep.deadline().max(deadline) - sleep.deadline().min(deadline);
+            assert!(difference <= Duration::from_micros(1), "{difference:?}");
             is_pending
         })
     };

@@ -31,9 +31,9 @@ fn a_remotely_cancelled_timer_makes_room_for_the_owner() {
         let drops = Counter::default();
         let handles = [(); 2].map(|()| local_timer().add(HOUR, drops.callback()));
         assert_eq!(cancel_remotely(handles[0]), Cancel::Cancelled);
-        assert_eq!(drops.sharers(), 2);
+        assert_eq!(drops.other_refs(), 2);
         assert!(local_timer().try_add(TICK, must_not_run).is_ok());
-        assert_eq!((drops.sharers(), local_timer().len()), (1, 2));
+        assert_eq!((drops.other_refs(), local_timer().len()), (1, 2));
         assert_refuses(&local_timer().shard_ref(), AddErrorReason::Full);
         // An add that drops a cancelled callback contains the panic of its destructor.
         assert_eq!(cancel_remotely(handles[1]), Cancel::Cancelled);
@@ -68,7 +68,7 @@ fn an_add_to_a_full_wheel_collects_one_cancelled_timer() {
     });
 }
 
-/// The message about the reset is urgent. Only a turn consumes it: urgent messages may fire timers.
+/// The message about the reset is urgent, so only a turn consumes it.
 #[test]
 fn a_timer_cancelled_after_a_queued_reset_makes_room_in_the_next_turn() {
     with_limit(1, |_| {
@@ -109,7 +109,7 @@ fn every_refused_add_returns_its_callback_or_payload() {
         expect_refused(timer.try_add_periodic(TICK, run()))();
         expect_refused(timer.try_add_local(TICK, run()))();
         expect_refused(timer.shard_ref().try_run(run()))();
-        assert_eq!((runs.get(), runs.sharers()), (4, 0));
+        assert_eq!((runs.get(), runs.other_refs()), (4, 0));
     });
     let mut shard = Shard::with_config(Config::new().limit(2)).expect("valid");
     let first = shard.add(TICK, 1);
@@ -159,7 +159,7 @@ fn a_refused_remote_add_wakes_an_owner_with_cancelled_timers() {
         drop(sleep);
         let _ = local_timer().turn();
         from_another_thread(|shard| assert!(shard.try_add(TICK * 5_000, must_not_run).is_ok()));
-        // Without cancelled timers, waking the owner would make no room.
+        // No timer is cancelled, so waking the owner would make no room.
         let _ = local_timer().turn();
         while local_timer().try_add(TICK * 1_000, must_not_run).is_ok() {}
         let sleep = local_timer().prepare_sleep();

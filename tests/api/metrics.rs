@@ -618,7 +618,7 @@ fn a_watchdog_may_be_dropped_in_its_own_report() {
     let listener = Counter::default();
     let listens = listener.clone();
     drop(Watchdog::start(Duration::from_millis(1), move |_| _ = listens.get()).expect("a thread"));
-    assert_eq!(listener.sharers(), 0);
+    assert_eq!(listener.other_refs(), 0);
 }
 
 #[test]

@@ -114,11 +114,11 @@ fn time_left_includes_a_backward_clock_step() {
 #[test]
 fn a_panic_shows_the_callers_line() {
     thread_local! {
-        static WHERE: Cell<Option<(String, u32)>> = const { Cell::new(None) };
+        static PANIC_LOCATION: Cell<Option<(String, u32)>> = const { Cell::new(None) };
     }
     let before = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
-        WHERE.set(info.location().map(|at| (at.file().to_owned(), at.line())));
+        PANIC_LOCATION.set(info.location().map(|at| (at.file().to_owned(), at.line())));
         before(info);
     }));
     on_configured_thread(Config::new().limit(0), |_| {
@@ -134,7 +134,7 @@ fn a_panic_shows_the_callers_line() {
         ];
         for (line, call) in calls {
             assert!(panics(call));
-            assert_eq!(WHERE.take(), Some((file!().to_owned(), line)));
+            assert_eq!(PANIC_LOCATION.take(), Some((file!().to_owned(), line)));
         }
     });
 }

@@ -694,11 +694,11 @@ fn the_counts_add_up_inside_a_wake_hook() {
         static SEEN: RefCell<Vec<PurgatoryCounts>> = const { RefCell::new(Vec::new()) };
     }
     let cores = JoinedCores::configured(2, |core, config| {
-        let look = || {
+        let read_counts = || {
             let counts = OWN.with_borrow(|own| own.as_ref().map(Purgatory::counts));
             SEEN.with_borrow_mut(|seen| seen.extend(counts));
         };
-        if core == 1 { config.wake_hook(look) } else { config }
+        if core == 1 { config.wake_hook(read_counts) } else { config }
     });
     let take: [fn(&OpPurgatory) -> usize; 2] =
         [|own| own.drain().len(), |own| own.cancel_for_key(&0).len()];

@@ -20,7 +20,7 @@ const KEYS: usize = 9;
 type Key = usize;
 
 #[derive(Debug)]
-struct Live {
+struct LiveOperation {
     core: usize,
     id: OperationId,
     seen: Arc<OpRecord>,
@@ -46,9 +46,9 @@ struct Model {
     own: JoinedCores<Key>,
     members: [Membership; CORES],
     levels: [u32; KEYS],
-    live: Vec<Live>,
+    live: Vec<LiveOperation>,
     /// The ended operations, and whether each was completed.
-    over: Vec<(Arc<OpRecord>, bool)>,
+    ended: Vec<(Arc<OpRecord>, bool)>,
     counts: [PurgatoryCounts; CORES],
     now: u64,
 }
@@ -60,7 +60,7 @@ impl Model {
             members: [Membership::Outside; CORES],
             levels: [0; KEYS],
             live: Vec::new(),
-            over: Vec::new(),
+            ended: Vec::new(),
             counts: array::from_fn(|_| PurgatoryCounts::default()),
             now: 0,
         }
@@ -84,14 +84,14 @@ impl Model {
         }
         self.members[core] = to;
         let dropped = self.live.extract_if(.., |live| live.core == core);
-        self.over.extend(dropped.map(|live| (live.seen, false)));
+        self.ended.extend(dropped.map(|live| (live.seen, false)));
         self.note_recheck(core);
     }
 
     /// Expects one more check of each operation that watches a key of `core`, because events may
     /// have been lost.
     fn note_recheck(&mut self, core: usize) {
-        let watches = |live: &&mut Live| live.keys.iter().any(|key| key % CORES == core);
+        let watches = |live: &&mut LiveOperation| live.keys.iter().any(|key| key % CORES == core);
         for live in self.live.iter_mut().filter(watches) {
             live.must_end |= live.seen.is_set();
         }
@@ -166,12 +166,12 @@ impl Model {
                 assert!(seen.is_set());
                 self.counts[core].by_condition += 1;
                 seen.assert_ended(Completion::Condition);
-                self.over.push((seen, true));
+                self.ended.push((seen, true));
             }
             WatchOutcome::Waits(id) => {
                 assert!(!seen.is_set());
                 let deadline = self.now + u64::from(ticks);
-                self.live.push(Live {
+                self.live.push(LiveOperation {
                     core,
                     id,
                     seen,
@@ -187,7 +187,7 @@ impl Model {
     /// Raises the level of a key without an event.
     fn raise(&mut self, key: Key) {
         self.levels[key] += 1;
-        let is_met = |live: &&Live| self.level(&live.keys) >= live.required_level;
+        let is_met = |live: &&LiveOperation| self.level(&live.keys) >= live.required_level;
         self.live.iter().filter(is_met).for_each(|live| live.seen.set());
     }
 
@@ -231,14 +231,14 @@ impl Model {
         &mut self,
         back: &[Arc<OpRecord>],
         core: usize,
-        which: impl Fn(&Live) -> bool,
+        which: impl Fn(&LiveOperation) -> bool,
     ) {
         let expected = self.live.extract_if(.., |live| live.core == core && which(live));
         let expected: Vec<_> = expected.map(|live| live.seen).collect();
         let is_back = |seen| back.iter().any(|other| Arc::ptr_eq(seen, other));
         assert!(back.len() == expected.len() && expected.iter().all(is_back));
         self.counts[core].handed_back += expected.len() as u64;
-        self.over.extend(expected.into_iter().map(|seen| (seen, false)));
+        self.ended.extend(expected.into_iter().map(|seen| (seen, false)));
     }
 
     fn advance(&mut self, ticks: u32) {
@@ -291,7 +291,7 @@ impl Model {
                 }
                 _ => panic!("not exactly one end: {live:?}"),
             }
-            self.over.push((live.seen, true));
+            self.ended.push((live.seen, true));
         }
     }
 
@@ -321,7 +321,7 @@ fn purgatories_on_several_cores_agree_with_the_model() {
         model.advance(100);
         model.run_until_stalled();
         assert!(model.live.is_empty());
-        for (seen, is_completed) in &model.over {
+        for (seen, is_completed) in &model.ended {
             assert_eq!(seen.ended().len(), usize::from(*is_completed), "{seen:?}");
             assert_eq!(Arc::strong_count(seen), 1, "all operations are dropped");
         }

@@ -259,7 +259,7 @@ fn last_end_belongs_to_the_remaining_arming() {
 
 /// The inner call of `try_arm` takes the only room, so the outer call resets the timer.
 #[test]
-fn an_arming_inside_may_take_the_last_room() {
+fn an_inner_arm_call_may_take_the_last_room() {
     on_configured_thread(Config::new().limit(1), |clock| {
         let (timer, runs) = counting_timer();
         let timer = Rc::new(timer);

@@ -166,10 +166,10 @@ fn drop_cancelled_within_bounds_the_life_of_a_payload() {
         cancel_all_remotely(&timers[..1]);
         assert_eq!(wakes.take(), 1);
         cancel_all_remotely(&timers[1..2]);
-        assert_eq!((wakes.take(), drops.sharers()), (0, 9), "the owner is already woken");
+        assert_eq!((wakes.take(), drops.other_refs()), (0, 9), "the owner is already woken");
         drop(sleep);
         turn();
-        assert_eq!(drops.sharers(), 7);
+        assert_eq!(drops.other_refs(), 7);
         // The next sleeps are short, so no cancel ends them.
         for at in 2..4 {
             let sleep = local_timer().prepare_sleep();
@@ -179,7 +179,7 @@ fn drop_cancelled_within_bounds_the_life_of_a_payload() {
             clock.advance(LIMIT);
             drop(sleep);
             turn();
-            assert_eq!(drops.sharers(), 8 - at);
+            assert_eq!(drops.other_refs(), 8 - at);
         }
         // After a time without cancels, sleeps are long again.
         assert_eq!(timeout(), Some(LIMIT));
@@ -190,7 +190,7 @@ fn drop_cancelled_within_bounds_the_life_of_a_payload() {
         cancel_all_remotely(&timers[4..5]);
         assert_eq!((timeout(), wakes.take()), (Some(Duration::ZERO), 0));
         turn();
-        assert_eq!((drops.sharers(), timeout()), (4, Some(LIMIT)));
+        assert_eq!((drops.other_refs(), timeout()), (4, Some(LIMIT)));
     });
     // The sum of the present time and `LIMIT` exceeds the range of the clock.
     with_drop_cancelled_within(LIMIT, |clock, wakes| {

@@ -28,12 +28,12 @@ use crate::{
 };
 
 /// A descriptor that is not readable within this time counts as unreadable.
-const A_WHILE: Duration = Duration::from_millis(30);
+const SHORT_WAIT: Duration = Duration::from_millis(30);
 
-fn is_readable(fd: &impl AsFd, in_time: Duration) -> bool {
-    let timeout = Timespec::try_from(in_time).expect("a short time");
+fn is_readable(fd: &impl AsFd, max_wait: Duration) -> bool {
+    let timeout = Timespec::try_from(max_wait).expect("a short time");
     match poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&timeout)) {
-        Err(Errno::INTR) => is_readable(fd, in_time),
+        Err(Errno::INTR) => is_readable(fd, max_wait),
         ready => ready.expect("polled") == 1,
     }
 }
@@ -65,11 +65,11 @@ fn the_descriptor_has_its_flags_and_is_unreadable_when_idle() {
         assert!(fcntl_getfl(&timer).expect("flags").contains(OFlags::NONBLOCK));
         let again = local_timer().timer_fd().expect("the same descriptor");
         assert_eq!(again.as_raw_fd(), timer.as_raw_fd());
-        assert!(!is_readable(&timer, A_WHILE), "without a timer");
+        assert!(!is_readable(&timer, SHORT_WAIT), "without a timer");
         for delay in [HOUR, HOUR * 24 * 365 * 100, Duration::MAX] {
             local_timer().add(delay, must_not_run);
             timer.turn();
-            assert!(!is_readable(&timer, A_WHILE), "due in {delay:?}");
+            assert!(!is_readable(&timer, SHORT_WAIT), "due in {delay:?}");
         }
     });
 }
@@ -78,13 +78,13 @@ fn the_descriptor_has_its_flags_and_is_unreadable_when_idle() {
 /// sleeps.
 #[test]
 fn remote_cancels_make_the_descriptor_readable_in_time() {
-    with_timer_fd(Config::new().drop_cancelled_within(A_WHILE), |timer| {
+    with_timer_fd(Config::new().drop_cancelled_within(SHORT_WAIT), |timer| {
         let drops = Counter::default();
         let timers = [(); 2].map(|()| local_timer().add(HOUR, drops.callback()));
         timer.turn();
         for (handle, left) in timers.into_iter().zip([1, 0]) {
             cancel_all_remotely(&[handle]);
-            while drops.sharers() > left {
+            while drops.other_refs() > left {
                 assert!(is_readable(&timer, TOO_LONG), "unreadable while a payload is held");
                 timer.turn();
             }
@@ -114,18 +114,18 @@ fn an_earlier_add_or_reset_rearms_the_descriptor() {
         let late = local_timer().add(HOUR, || ());
         timer.arm();
         let begun = Instant::now();
-        local_timer().add(A_WHILE, || ());
+        local_timer().add(SHORT_WAIT, || ());
         turn_until_fired(&timer);
-        assert!(begun.elapsed() >= A_WHILE);
+        assert!(begun.elapsed() >= SHORT_WAIT);
         assert!(!is_readable(&timer, Duration::ZERO));
         assert!(late.reset(Duration::ZERO));
         turn_until_fired(&timer);
         // An add inside a callback rearms the descriptor, too.
         let fired = Counter::default();
         let (fires, begun) = (fired.callback(), Instant::now());
-        local_timer().add(Duration::ZERO, move || _ = local_timer().add(A_WHILE, fires));
+        local_timer().add(Duration::ZERO, move || _ = local_timer().add(SHORT_WAIT, fires));
         turn_until_fired(&timer);
-        let is_early = is_readable(&timer, A_WHILE / 2) && begun.elapsed() < A_WHILE;
+        let is_early = is_readable(&timer, SHORT_WAIT / 2) && begun.elapsed() < SHORT_WAIT;
         assert!(!is_early, "an idle wake-up");
         turn_until_fired(&timer);
         assert_eq!(fired.get(), 1);
@@ -173,7 +173,7 @@ fn edge_triggered_polling_needs_no_read() {
 fn only_earlier_remote_requests_make_the_descriptor_readable() {
     with_timer_fd(Config::new(), |timer| {
         from_another_thread(|shard| shard.add(HOUR, must_not_run));
-        while is_readable(&timer, A_WHILE) {
+        while is_readable(&timer, SHORT_WAIT) {
             timer.turn();
         }
         from_another_thread(|shard| shard.run(|| ()));
@@ -181,7 +181,7 @@ fn only_earlier_remote_requests_make_the_descriptor_readable() {
         let late = local_timer().add(HOUR, || ());
         timer.arm();
         on_a_thread(|| assert!(late.reset(HOUR * 2)));
-        assert!(!is_readable(&timer, A_WHILE), "a later deadline");
+        assert!(!is_readable(&timer, SHORT_WAIT), "a later deadline");
         on_a_thread(|| assert!(late.reset(Duration::ZERO)));
         turn_until_fired(&timer);
     });
@@ -208,7 +208,7 @@ fn dropping_a_timer_fd_ends_its_announced_sleep() {
         let descriptor = timer.as_fd().try_clone_to_owned().expect("a duplicate");
         drop(timer);
         from_another_thread(|shard| shard.run(|| ()));
-        assert!(!is_readable(&descriptor, A_WHILE));
+        assert!(!is_readable(&descriptor, SHORT_WAIT));
         let again = local_timer().timer_fd().expect("the same descriptor");
         again.arm();
         assert!(is_readable(&descriptor, TOO_LONG));
@@ -225,7 +225,7 @@ fn dropping_a_timer_fd_ends_its_announced_sleep() {
         local_timer().add(Duration::from_millis(5), || ());
         turn_until_fired(&timer);
         drop(local_timer().timer_fd().expect("the same descriptor"));
-        assert!(!is_readable(&timer, A_WHILE), "the descriptor was not armed");
+        assert!(!is_readable(&timer, SHORT_WAIT), "the descriptor was not armed");
     });
 }
 
@@ -255,7 +255,7 @@ fn the_descriptor_is_unreadable_after_its_wheel_has_ended() {
         let timer = local_timer().timer_fd().expect("a descriptor");
         move || {
             timer.arm();
-            assert!(!is_readable(&timer, A_WHILE));
+            assert!(!is_readable(&timer, SHORT_WAIT));
             assert_eq!(timer.turn(), Turn::default());
         }
     });

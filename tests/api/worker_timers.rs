@@ -192,7 +192,7 @@ fn the_drop_of_a_waker_may_end_another_wheel() {
 fn panics_of_wakers_are_contained() {
     let (clock, timers, mut driver, _) = start_wheels(1);
     let poller = Poller::new();
-    let bad = |delay| {
+    let sleep_with_bad_waker = |delay| {
         let mut sleep = timers.sleep(delay);
         let dropped = OnDrop(|| assert!(thread::panicking(), "as planned"));
         let panics = waker(move || {
@@ -202,11 +202,11 @@ fn panics_of_wakers_are_contained() {
         assert!(poll_with(&panics, &mut sleep).is_pending());
         sleep
     };
-    let (_fires, dropped) = (bad(TICK), bad(HOUR));
-    let good = [(); 40].map(|()| poller.poll_pending(timers.sleep(TICK)));
+    let (_fires, dropped) = (sleep_with_bad_waker(TICK), sleep_with_bad_waker(HOUR));
+    let other_sleeps = [(); 40].map(|()| poller.poll_pending(timers.sleep(TICK)));
     drop(dropped);
     advance_and_turn(&clock, &mut driver, 1);
-    assert_eq!(poller.woken(), good.len());
+    assert_eq!(poller.woken(), other_sleeps.len());
     assert_eq!(published_counts(&timers, &mut driver)[0].panicked, 2);
 }
 

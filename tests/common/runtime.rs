@@ -35,7 +35,7 @@ pub(crate) fn assert_drives_the_wheel(run: impl Run, spawn: fn(Task<'static>)) {
         let run = run.clone();
         on_a_thread(move || run(Box::pin(test())));
     }
-    goes_on_with_timers_added_before(run.clone());
+    continues_with_timers_added_before_it(run.clone());
     leaves_no_driver(run.clone());
     ends_before_its_tasks_wait(run.clone(), spawn);
     is_woken_from_other_threads(run);
@@ -136,7 +136,7 @@ async fn notified() {
 }
 
 /// Adds a timer before the first runtime starts, and another one before the second runtime starts.
-fn goes_on_with_timers_added_before(run: impl Run) {
+fn continues_with_timers_added_before_it(run: impl Run) {
     on_a_thread(move || {
         local_timer().add(Duration::from_millis(3), notify);
         let task = async {

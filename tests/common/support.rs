@@ -104,11 +104,11 @@ pub(crate) fn assert_stale(handle: TimerHandle) {
 pub(crate) fn assert_refuses(shard: &ShardRef, reason: AddErrorReason) {
     let runs = Counter::default();
     let error = shard.try_add(TICK, runs.callback()).expect_err("the shard is full or has ended");
-    assert_eq!((error.reason(), runs.sharers()), (reason, 1));
+    assert_eq!((error.reason(), runs.other_refs()), (reason, 1));
     error.into_inner()();
-    assert_eq!((runs.get(), runs.sharers()), (1, 0));
+    assert_eq!((runs.get(), runs.other_refs()), (1, 0));
     assert!(panics(|| shard.add(TICK, runs.callback())));
-    assert_eq!(runs.sharers(), 0);
+    assert_eq!(runs.other_refs(), 0);
 }
 
 pub(crate) fn assert_counts_add_up(counts: Counts) {
@@ -165,7 +165,7 @@ impl Counter {
     }
 
     /// Returns the number of other clones and callbacks that share the count.
-    pub(crate) fn sharers(&self) -> usize {
+    pub(crate) fn other_refs(&self) -> usize {
         Arc::strong_count(&self.0) - 1
     }
 

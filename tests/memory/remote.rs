@@ -99,7 +99,7 @@ fn burst(clock: &ManualClock, end: End) -> (i64, i64) {
 #[test]
 fn bursts_reuse_the_free_nodes_among_surviving_timers() {
     const BURST: usize = 10_000;
-    const STAY: usize = BURST / 100;
+    const SURVIVORS: usize = BURST / 100;
     alone_in_virtual_time(|clock| {
         let (shard, mut before) = (local_timer().shard_ref(), 0);
         for round in 1..=12 {
@@ -109,14 +109,17 @@ fn bursts_reuse_the_free_nodes_among_surviving_timers() {
                 }
             });
             (0..400).for_each(|_| _ = turn_after(clock, 1));
-            assert_eq!(local_timer().len(), round * STAY);
+            assert_eq!(local_timer().len(), round * SURVIVORS);
             if round == 2 {
                 before = allocated_bytes();
             }
         }
         let more = allocated_bytes() - before;
-        println!("{more} bytes for {} more timers", 10 * STAY);
-        assert!(more < to_i64(10 * STAY * 250) + 100_000, "{more} bytes since the second burst");
+        println!("{more} bytes for {} more timers", 10 * SURVIVORS);
+        assert!(
+            more < to_i64(10 * SURVIVORS * 250) + 100_000,
+            "{more} bytes since the second burst"
+        );
     });
 }
 

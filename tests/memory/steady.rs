@@ -217,8 +217,7 @@ fn a_remote_cancel_allocates_nothing_on_either_thread() {
     });
 }
 
-/// The timers of two rounds need more pages than a shard keeps as spares. Still, no turn frees
-/// pages.
+/// The timers of two rounds need more pages than a shard keeps as spares, but no turn frees pages.
 #[test]
 fn remote_adds_and_their_firing_allocate_nothing() {
     alone_in_virtual_time(|clock| {

@@ -11,7 +11,7 @@ use crate::{
 
 /// Asserts bounds on the bytes that live timers take, and on the bytes left after `cancel_all`.
 fn fill_and_empty(make: MakeTimers<'_>, cancel_all: fn(&mut dyn TimerSet, &[Handle])) {
-    // A million takes seconds without optimization.
+    // A million timers take seconds in a debug build.
     let sizes: &[usize] = if cfg!(debug_assertions) { &[100_000] } else { &[100_000, 1_000_000] };
     for &count in sizes {
         let before = allocated_bytes();
@@ -115,10 +115,10 @@ fn growth_during_churn_fills_existing_pages() {
     for_each_kind(|make| {
         let mut timers = make();
         let empty = allocated_bytes();
-        let mut going = timers.add(10_000);
+        let mut replaced = timers.add(10_000);
         for _ in 0..GROWN {
-            assert!(timers.cancel(going));
-            going = timers.add(10_000);
+            assert!(timers.cancel(replaced));
+            replaced = timers.add(10_000);
             timers.add(10_000);
         }
         assert_eq!(timers.live(), GROWN + 1);

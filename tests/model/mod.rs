@@ -22,7 +22,6 @@ pub(crate) struct ModelledWheel<const LEVEL_BITS: u32, const LEVELS: usize> {
     /// The index in `live` of each inserted value; None after its entry has ended.
     live_index: Vec<Option<usize>>,
     stale: Vec<Key>,
-    /// Number of live entries that were reset.
     reset_count: u64,
 }
 
@@ -80,8 +79,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> ModelledWheel<LEVEL_BITS, LEVEL
             75..77 => self.use_stale_keys(choose),
             // Removes all but a few entries, so that the wheel frees memory.
             77 => {
-                let stay = index_below(choose, 4);
-                while self.live.len() > stay {
+                let remaining = index_below(choose, 4);
+                while self.live.len() > remaining {
                     let index = self.any_live(choose).expect("an entry is live");
                     self.remove(index);
                 }
@@ -104,13 +103,13 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> ModelledWheel<LEVEL_BITS, LEVEL
             0 => log_uniform(choose),
             1 => self.now.wrapping_sub(choose(3)),
             2..5 => self.now.saturating_add(choose(4)),
-            5..7 => self.any_boundary(choose),
+            5..7 => self.any_slot_boundary(choose),
             _ => self.now.saturating_add(log_uniform(choose)),
         }
     }
 
     /// Returns the start of a later slot of some level, or the tick before or after it.
-    fn any_boundary(&self, choose: &mut Choose<'_>) -> u64 {
+    fn any_slot_boundary(&self, choose: &mut Choose<'_>) -> u64 {
         let bits = u64::from(LEVEL_BITS) * choose((LEVELS as u64).min(64 / u64::from(LEVEL_BITS)));
         let ahead = 1 + log_uniform(choose) % (4 << LEVEL_BITS);
         let start = (self.now >> bits).saturating_add(ahead).saturating_mul(1 << bits);

@@ -88,14 +88,14 @@ fn slow_headers_time_out_on_the_wheel_of_a_core() {
 
 #[test]
 fn reset_moves_own_sleeps_and_replaces_foreign_ones() {
-    struct Foreign;
-    impl Future for Foreign {
+    struct OtherSleep;
+    impl Future for OtherSleep {
         type Output = ();
         fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
             Poll::Pending
         }
     }
-    impl hyper::rt::Sleep for Foreign {}
+    impl hyper::rt::Sleep for OtherSleep {}
 
     let clock = ManualClock::new();
     let timers = Timers::per_worker_with(1, |_| Config::new().clock(&clock));
@@ -106,7 +106,7 @@ fn reset_moves_own_sleeps_and_replaces_foreign_ones() {
     let mut cx = Context::from_waker(Waker::noop());
     let mut sleep = timer.sleep(Duration::from_secs(10));
     timer.reset(&mut sleep, begun + Duration::from_secs(30));
-    let mut replaced: Pin<Box<dyn hyper::rt::Sleep>> = Box::pin(Foreign);
+    let mut replaced: Pin<Box<dyn hyper::rt::Sleep>> = Box::pin(OtherSleep);
     timer.reset(&mut replaced, begun + Duration::from_secs(20));
     clock.advance(Duration::from_secs(20));
     assert!(sleep.as_mut().poll(&mut cx).is_pending());

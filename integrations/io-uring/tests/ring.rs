@@ -31,7 +31,7 @@ struct Loop {
     ring: IoUring,
     driver: Driver,
     /// The user data of completions that do not belong to the driver.
-    others: Vec<u64>,
+    other_user_data: Vec<u64>,
 }
 
 impl Loop {
@@ -45,7 +45,7 @@ impl Loop {
         };
         let driver =
             Driver::install(Config::new().tick(Duration::from_micros(20))).expect("a fresh thread");
-        Some(Self { ring, driver, others: Vec::new() })
+        Some(Self { ring, driver, other_user_data: Vec::new() })
     }
 
     /// Waits once, and then turns. Returns the number of timers that fired.
@@ -53,7 +53,7 @@ impl Loop {
         self.driver.submit_and_wait(&mut self.ring).expect("a wait");
         for completion in self.ring.completion() {
             if !self.driver.process_completion(&completion) {
-                self.others.push(completion.user_data());
+                self.other_user_data.push(completion.user_data());
             }
         }
         local_timer().turn().fired
@@ -130,7 +130,7 @@ fn completions_end_a_wait_and_far_deadlines_do_not() {
         local_timer().add(HOUR * 24 * 365 * 400, || unreachable!("in 400 years"));
         uring.push_nop(7);
         uring.wait_and_turn();
-        assert_eq!(uring.others, [7]);
+        assert_eq!(uring.other_user_data, [7]);
         let shard = local_timer().shard_ref();
         let waker = thread::spawn(move || {
             thread::sleep(Duration::from_millis(50));
@@ -151,7 +151,7 @@ fn submit_and_wait_works_with_a_full_submission_queue() {
         let Some(mut uring) = Loop::new(4) else { return };
         local_timer().add(HOUR, || unreachable!("in an hour"));
         (0..4).for_each(|number| uring.push_nop(number));
-        while uring.others.len() < 4 {
+        while uring.other_user_data.len() < 4 {
             uring.wait_and_turn();
         }
     });

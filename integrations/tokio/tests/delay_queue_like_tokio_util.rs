@@ -15,7 +15,7 @@ type Step = (&'static str, u128, u128);
 type Log = Arc<Mutex<Vec<Step>>>;
 
 /// A logged result of tokio-util that equals any result of corewheel.
-const ANY: u128 = u128::MAX;
+const ANY_RESULT: u128 = u128::MAX;
 
 /// Defines a module whose `run` makes the calls of a seed, and logs their results.
 macro_rules! calls_of {
@@ -31,7 +31,7 @@ macro_rules! calls_of {
             use $time as time;
             use $time::{Duration, Instant};
 
-            use super::{ANY, Log, polling::Poller};
+            use super::{ANY_RESULT, Log, polling::Poller};
 
             struct Entry {
                 value: u128,
@@ -52,12 +52,12 @@ macro_rules! calls_of {
                 /// True if entries may expire in the same millisecond, in any order.
                 has_equal_deadlines: bool,
                 /// The millisecond that the latest poll has reached.
-                reached: u128,
+                reached_millis: u128,
                 /// The poller that made the latest poll.
                 poller: Poller,
                 is_pending: bool,
                 /// True if the latest poll returned `Ready(None)`.
-                is_exhausted: bool,
+                returned_none: bool,
             }
 
             pub(crate) async fn run(seed: u64, log: Log) {
@@ -69,10 +69,10 @@ macro_rules! calls_of {
                     live: Vec::new(),
                     stale: Vec::new(),
                     has_equal_deadlines: seed % 2 == 0,
-                    reached: 0,
+                    reached_millis: 0,
                     poller: Poller::new(),
                     is_pending: false,
-                    is_exhausted: false,
+                    returned_none: false,
                 };
                 // The order of deadlines before the first call is unspecified.
                 caller.take();
@@ -111,7 +111,7 @@ macro_rules! calls_of {
                             when -= past.min(when - self.begun);
                         }
                         let millis = (when - self.begun).as_micros().div_ceil(1_000);
-                        let millis = millis.max(self.reached);
+                        let millis = millis.max(self.reached_millis);
                         if self.has_equal_deadlines
                             || self.live.iter().all(|entry| entry.millis != millis)
                         {
@@ -127,10 +127,10 @@ macro_rules! calls_of {
                     self.poller = Poller::new();
                     let poll = self.queue.poll_expired(&mut self.poller.context());
                     let must_wake = self.is_pending && poll.is_ready()
-                        || self.is_exhausted && !matches!(poll, Poll::Ready(None));
+                        || self.returned_none && !matches!(poll, Poll::Ready(None));
                     assert!(was_woken || !must_wake, "not woken before {poll:?}");
                     self.is_pending = poll.is_pending();
-                    self.is_exhausted = matches!(poll, Poll::Ready(None));
+                    self.returned_none = matches!(poll, Poll::Ready(None));
                     poll
                 }
 
@@ -139,7 +139,7 @@ macro_rules! calls_of {
                 fn take(&mut self) -> bool {
                     let poll = self.poll();
                     let Poll::Ready(Some(expired)) = poll else {
-                        self.reached = self.begun.elapsed().as_millis();
+                        self.reached_millis = self.begun.elapsed().as_millis();
                         self.log("nothing", poll.is_pending().into());
                         return false;
                     };
@@ -149,7 +149,7 @@ macro_rules! calls_of {
                     assert_eq!(entry.value, expired.into_inner());
                     assert!(entry.when <= Instant::now(), "early");
                     assert!(self.live.iter().all(|other| entry.millis <= other.millis), "order");
-                    self.reached = entry.millis;
+                    self.reached_millis = entry.millis;
                     self.stale.push(entry.key);
                     self.log("millis", entry.millis);
                     if !self.has_equal_deadlines {
@@ -161,7 +161,7 @@ macro_rules! calls_of {
                 fn call_with_stale_key(&mut self, key: Key) {
                     let (call, queue) = (self.random.u8(0..16), &mut self.queue);
                     let is_rejected = match call {
-                        _ if self.live.iter().any(|entry| entry.key == key) => ANY,
+                        _ if self.live.iter().any(|entry| entry.key == key) => ANY_RESULT,
                         0 => panics(|| queue.remove(&key)).into(),
                         1 => panics(|| queue.reset(&key, Duration::ZERO)).into(),
                         _ => queue.try_remove(&key).is_none().into(),
@@ -198,7 +198,7 @@ macro_rules! calls_of {
                         (9 | 10, _) => {
                             let first = self.queue.peek();
                             let first = self.live.iter().find(|entry| Some(entry.key) == first);
-                            self.log("peek", first.map_or(ANY, |entry| entry.millis));
+                            self.log("peek", first.map_or(ANY_RESULT, |entry| entry.millis));
                         }
                         (11, _) => self.queue.compact(),
                         (12, _) if !self.stale.is_empty() => {
@@ -231,7 +231,7 @@ fn random_queue_calls_give_the_results_of_tokio_util() {
         runtime.unwrap().block_on(tokio_util_queue::run(seed, Arc::clone(&theirs)));
         common::paused(move || corewheel::run(seed, log));
         let [ours, theirs] = [ours, theirs].map(|log| log.lock().unwrap().clone());
-        let is_equal = |(ours, theirs): &(&Step, &Step)| ours == theirs || theirs.2 == ANY;
+        let is_equal = |(ours, theirs): &(&Step, &Step)| ours == theirs || theirs.2 == ANY_RESULT;
         let equal = ours.iter().zip(&theirs).take_while(is_equal).count();
         let before = &ours[equal.saturating_sub(4)..equal];
         let differing = (ours.get(equal), theirs.get(equal));

@@ -137,7 +137,7 @@ fn destructors_of_unfinished_tasks_use_the_threads_wheel() {
 }
 
 #[test]
-fn run_in_turns_before_its_tasks_and_callbacks_may_spawn() {
+fn run_in_turns_the_wheel_before_its_tasks_and_callbacks_may_spawn() {
     let test = || {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         corewheel_tokio::run_in(&runtime, async {
