@@ -300,7 +300,6 @@ fn an_ended_shard_exports_its_last_counts_and_zero_gauges() {
     });
 }
 
-/// A recorder that panics at its first counter.
 struct PanicsOnce(DebuggingRecorder, AtomicBool);
 
 impl Recorder for PanicsOnce {
