@@ -292,9 +292,9 @@ fn captures_outlive_a_process_that_exits_in_their_panic_hook() {
 #[test]
 fn captures_outlive_a_process_that_exits_in_their_clock() {
     exits_with_success("captures_outlive_a_process_that_exits_in_their_clock", || {
-        let (captured, exits) = (large_captures(), AtomicUsize::new(0));
+        let (captured, clock_calls) = (large_captures(), AtomicUsize::new(0));
         let elapsed = move || {
-            if exits.fetch_add(1, Ordering::Relaxed) == 20 {
+            if clock_calls.fetch_add(1, Ordering::Relaxed) == 20 {
                 exit_while_a_thread_reads(&captured)
             }
             Duration::ZERO

@@ -312,7 +312,7 @@ impl Model {
         let is_held_known =
             !shard.is_queue_uncertain && (shard.turn.is_none() || shard.unadmitted == 0);
         let is_known = if is_full {
-            is_held_known && !self.may_cancel_when_collected(shard)
+            is_held_known && !self.collecting_may_cancel(shard)
         } else {
             length < shard.limit
         };
@@ -320,7 +320,7 @@ impl Model {
     }
 
     /// Returns whether a destructor may cancel another timer when the owner makes room.
-    fn may_cancel_when_collected(&self, shard: &ShardModel) -> bool {
+    fn collecting_may_cancel(&self, shard: &ShardModel) -> bool {
         let cancels = |&id: &Id| matches!(self.timer(id).script, Script::DropCancel(_));
         shard.queued.iter().any(cancels)
     }
@@ -456,10 +456,10 @@ impl Model {
         id: Id,
         reason: AddErrorReason,
         is_full: Option<bool>,
-        truth: AddErrorReason,
+        true_reason: AddErrorReason,
     ) {
         self.timers[id as usize].state = State::Refused;
-        let is_right = is_full != Some(false) && reason == truth;
+        let is_right = is_full != Some(false) && reason == true_reason;
         self.check(is_right, || format!("timer {id} was refused: {reason}"));
         if reason == AddErrorReason::Full {
             self.coverage.count("shard full");
@@ -478,8 +478,8 @@ impl Model {
         if let (AddErrorReason::Full, Some(asleep)) = (reason, &mut shard.asleep) {
             asleep.may_wake = true;
         }
-        let truth = if is_gone { AddErrorReason::ShutDown } else { AddErrorReason::Full };
-        self.record_refused(id, reason, is_full, truth);
+        let true_reason = if is_gone { AddErrorReason::ShutDown } else { AddErrorReason::Full };
+        self.record_refused(id, reason, is_full, true_reason);
     }
 
     /// Returns whether a shard refuses a remote add; `None` if unknown.

@@ -161,8 +161,8 @@ fn bug_22_a_remote_add_during_a_turn_fires_later() {
 #[test]
 fn bug_33_a_callback_may_take_the_callers_lock() {
     assert_ends_soon(|| {
-        let users = Arc::new(Mutex::new(()));
-        let (callback_mutex, running) = (Arc::clone(&users), Arc::new(Barrier::new(2)));
+        let shared_mutex = Arc::new(Mutex::new(()));
+        let (callback_mutex, running) = (Arc::clone(&shared_mutex), Arc::new(Barrier::new(2)));
         let (send, handles) = mpsc::channel();
         let begun = Arc::clone(&running);
         let owner = thread::spawn(move || {
@@ -177,7 +177,7 @@ fn bug_33_a_callback_may_take_the_callers_lock() {
                 (turn_after(clock, 1), local_timer().turn())
             })
         });
-        let held = users.lock().expect("no panic");
+        let held = shared_mutex.lock().expect("no panic");
         let (run, others) = handles.recv().expect("the timers are added");
         running.wait();
         assert_eq!((run.cancel(), run.is_pending()), (Cancel::Running, false));

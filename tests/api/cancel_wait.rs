@@ -149,8 +149,8 @@ fn cancel_wait_in_a_destructor_fails_only_inside_a_turn() {
         let other = local_timer().add(TICK * 9, must_not_run);
         let add = || {
             let written = log.clone();
-            let asks = OnDrop(move || written.write(other.cancel_wait()));
-            local_timer().add(TICK * 9, move || drop(asks))
+            let waits_on_drop = OnDrop(move || written.write(other.cancel_wait()));
+            local_timer().add(TICK * 9, move || drop(waits_on_drop))
         };
         let (own, remote) = (add(), add());
         assert_eq!(cancel_remotely(remote), Cancel::Cancelled);
@@ -167,11 +167,11 @@ fn cancel_wait_fails_in_its_own_callback_on_a_timers_driver() {
     let (_timers, mut other_driver) = Timers::per_worker_with(1, |_| Config::new()).expect("valid");
     let (own, answer) = (Arc::new(OnceLock::new()), Log::new());
     let (handle, written) = (Arc::clone(&own), answer.clone());
-    let ask = move || {
+    let wait_for_itself = move || {
         other_driver.turn();
         written.write(handle.get().map(|handle: &TimerHandle| handle.cancel_wait()));
     };
-    own.set(timers.shards()[0].run(ask)).expect("set once");
+    own.set(timers.shards()[0].run(wait_for_itself)).expect("set once");
     driver.turn();
     assert!(matches!(answer.take()[..], [Some(Err(_))]));
     assert_eq!(own.get().map(|handle| handle.cancel_wait()), Some(Ok(Cancel::Ended)));

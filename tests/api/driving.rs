@@ -216,7 +216,7 @@ fn an_undriven_thread_publishes_each_add_cancel_and_reset_at_once() {
 
 #[test]
 fn a_shard_that_never_turns_publishes_its_first_add_at_once() {
-    let begins: [fn(&mut Shard<u32>); 4] = [
+    let loop_starts: [fn(&mut Shard<u32>); 4] = [
         |shard| {
             shard.turn();
             assert_eq!(shard.next_expired().map(|expired| expired.payload), Some(1));
@@ -228,7 +228,7 @@ fn a_shard_that_never_turns_publishes_its_first_add_at_once() {
         |shard| assert_eq!(shard.time_until_next(), Some(Duration::ZERO)),
         |shard| drop(shard.prepare_sleep()),
     ];
-    for (number, begin) in begins.into_iter().enumerate() {
+    for (number, start_loop) in loop_starts.into_iter().enumerate() {
         let name = format!("a shard that never turns {number}");
         let mut shard = Shard::with_config(Config::new().name(&name)).expect("valid");
         let start = Instant::now();
@@ -239,8 +239,8 @@ fn a_shard_that_never_turns_publishes_its_first_add_at_once() {
         assert!(late <= start.elapsed().saturating_sub(DELAY), "{late:?}");
         thread::sleep(DELAY * 4);
         assert!(overdue(&name) >= DELAY * 2, "{:?}", overdue(&name));
-        begin(&mut shard);
-        // After `begin`, a loop drives the shard, so an add publishes no counts.
+        start_loop(&mut shard);
+        // Now that a loop drives the shard, an add publishes no counts.
         let published = published_metrics(&name).counts.added;
         (0..3).for_each(|timer| _ = shard.add(HOUR, timer));
         assert_eq!(published_metrics(&name).counts.added, published);

@@ -32,14 +32,14 @@ fn a_callback_dropped_at_thread_exit_finds_its_shard_ended() {
     let own = owner.shards[0].clone();
     for delay in [HOUR, Duration::MAX] {
         let (shard, asked) = (own.clone(), asked.callback());
-        let asks = OnDrop(move || {
+        let checks_on_drop = OnDrop(move || {
             assert_refuses(&shard, AddErrorReason::ShutDown);
             on_a_thread(|| assert_refuses(&shard, AddErrorReason::ShutDown));
             let timer = local_timer();
             assert_eq!((timer.len(), timer.turn(), timer.counts()), Default::default());
             asked();
         });
-        own.add(delay, move || drop(asks));
+        own.add(delay, move || drop(checks_on_drop));
     }
     owner.end(0);
     assert_eq!(asked.get(), 2);

@@ -73,14 +73,14 @@ fn a_tick_below_a_microsecond_or_above_an_hour_is_refused() {
 #[test]
 fn a_configuration_after_the_first_use_is_refused() {
     let refused = Err(ConfigError::ThreadHasWheel);
-    let uses: [(fn(), _); 5] = [
+    let first_uses: [(fn(), _); 5] = [
         (|| _ = local_timer().add(TICK, must_not_run), refused),
         (|| _ = local_timer().turn(), refused),
         (|| _ = local_timer().len(), refused),
         (|| drop(local_timer().prepare_sleep()), refused),
         (|| drop(Purgatory::<u8, NeverCompletes>::new()), Ok(())),
     ];
-    for (first_use, answer) in uses {
+    for (first_use, answer) in first_uses {
         on_a_thread(|| {
             first_use();
             assert_eq!(Config::new().install(), answer);

@@ -79,11 +79,11 @@ fn a_purgatory_does_not_know_the_ids_of_another() {
 fn a_check_inside_try_complete_causes_one_more_check() {
     in_checked_virtual_time(|_| {
         let (own, seen, id) = (OpPurgatory::new(), OpRecord::new(), Rc::new(Cell::new(None)));
-        let (inside, given, sets) = (own.clone(), Rc::clone(&id), Arc::clone(&seen));
+        let (own_inside, given, record_inside) = (own.clone(), Rc::clone(&id), Arc::clone(&seen));
         let during = move || {
             let Some(id) = given.take() else { return };
-            assert!(!inside.try_complete(id) && inside.cancel(id).is_none());
-            sets.set();
+            assert!(!own_inside.try_complete(id) && own_inside.cancel(id).is_none());
+            record_inside.set();
         };
         let waits = add_waiting(&own, seen.op_with(during, || ()), [0], 5);
         id.set(Some(waits));
@@ -101,8 +101,9 @@ fn a_check_does_not_count_an_operation_that_is_forced_during_it() {
     in_checked_virtual_time(|_| {
         for check in checks {
             let (own, seen, id) = (OpPurgatory::new(), OpRecord::new(), Rc::new(Cell::new(None)));
-            let (inside, given) = (own.clone(), Rc::clone(&id));
-            let force = move || assert!(given.take().is_none_or(|id| inside.force_complete(id)));
+            let (own_inside, given) = (own.clone(), Rc::clone(&id));
+            let force =
+                move || assert!(given.take().is_none_or(|id| own_inside.force_complete(id)));
             let waits = add_waiting(&own, seen.op_with(force, || ()), [0], 5);
             id.set(Some(waits));
             assert_eq!(check(&own, waits), 0);
@@ -290,13 +291,13 @@ fn an_event_during_an_add_is_not_lost_if_the_keys_panic() {
     on_configured_thread(Config::new(), |_| {
         for panics_in_next in [true, false] {
             let (own, seen) = (OpPurgatory::new(), OpRecord::new());
-            let (inside, sets) = (own.clone(), Arc::clone(&seen));
+            let (own_inside, record_inside) = (own.clone(), Arc::clone(&seen));
             let dropped = OnDrop(move || assert!(panics_in_next, "as planned in `drop`"));
             let keys = [0, 1].into_iter().inspect(move |&key| {
                 let _captured = &dropped;
                 if key == 1 {
-                    sets.set();
-                    assert_eq!(inside.check_and_complete(&1), 0, "the key is not watched");
+                    record_inside.set();
+                    assert_eq!(own_inside.check_and_complete(&1), 0, "the key is not watched");
                     assert!(!panics_in_next, "as planned in `next`");
                 }
             });
@@ -908,10 +909,10 @@ fn an_add_whose_operation_completes_returns_despite_a_key_panic() {
         let panicked = cores.cores.on(0, move |own| {
             let (own, seen) = (own.as_ref().expect("it has joined").clone(), OpRecord::new());
             seen.set_to(completes_at_once);
-            let (inside, sets) = (own.clone(), Arc::clone(&seen));
+            let (own_inside, record_inside) = (own.clone(), Arc::clone(&seen));
             let keys = [never_panics(0), panics_on_drop(core)].into_iter().inspect(move |_| {
-                sets.set();
-                inside.notify(&never_panics(0));
+                record_inside.set();
+                own_inside.notify(&never_panics(0));
             });
             let add = || own.try_complete_else_watch(seen.op(), keys, TICK);
             let added = with_panicking_keys(add).expect("there is room");

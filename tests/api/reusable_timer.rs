@@ -202,8 +202,8 @@ fn a_destructor_may_arm_the_timer_inside_its_arming() {
     on_configured_thread(Config::new().limit(2), |clock| {
         let (timer, runs) = counting_timer();
         let timer = Rc::new(timer);
-        let arms = Rc::clone(&timer);
-        let dropped = OnDrop(move || _ = arms.try_arm(TICK));
+        let timer_in_drop = Rc::clone(&timer);
+        let dropped = OnDrop(move || _ = timer_in_drop.try_arm(TICK));
         let first = local_timer().add(TICK, move || _ = &dropped);
         let second = local_timer().add(TICK, || ());
         // The owner consumes the latest cancel first.
@@ -228,9 +228,9 @@ fn last_end_belongs_to_the_remaining_arming() {
     on_configured_thread(Config::new().limit(1), |clock| {
         let (timer, runs) = counting_timer();
         let timer = Rc::new(timer);
-        let (arms, clock) = (Rc::clone(&timer), clock.clone());
+        let (timer_in_drop, clock) = (Rc::clone(&timer), clock.clone());
         let dropped = OnDrop(move || {
-            arms.arm(TICK);
+            timer_in_drop.arm(TICK);
             turn_after(&clock, 1);
         });
         cancel_remotely(local_timer().add(TICK, move || _ = &dropped));
@@ -263,8 +263,8 @@ fn an_inner_arm_call_may_take_the_last_room() {
     on_configured_thread(Config::new().limit(1), |clock| {
         let (timer, runs) = counting_timer();
         let timer = Rc::new(timer);
-        let arms = Rc::clone(&timer);
-        let dropped = OnDrop(move || _ = arms.try_arm(TICK));
+        let timer_in_drop = Rc::clone(&timer);
+        let dropped = OnDrop(move || _ = timer_in_drop.try_arm(TICK));
         cancel_remotely(local_timer().add(TICK, move || _ = &dropped));
         assert_eq!(timer.try_arm(TICK * 5), Ok(true));
         assert_eq!((timer.status(), local_timer().len()), (TimerStatus::Pending, 1));

@@ -73,18 +73,18 @@ fn sleeping_cores_with_hooks(
     calls: &Counter,
     hook: fn(&[ShardRef], usize),
 ) -> (Lockstep<()>, Arc<Mutex<Vec<ShardRef>>>) {
-    let refs = Arc::new(Mutex::new(Vec::new()));
+    let shards = Arc::new(Mutex::new(Vec::new()));
     let cores = Lockstep::start_with(count, |own, config| {
-        let (all, called) = (Arc::clone(&refs), calls.callback());
+        let (all, called) = (Arc::clone(&shards), calls.callback());
         config.wake_hook(move || {
             called();
             let all: Vec<ShardRef> = all.lock().expect("sound").clone();
             hook(&all, own);
         })
     });
-    refs.lock().expect("sound").extend(cores.shards.iter().cloned());
+    shards.lock().expect("sound").extend(cores.shards.iter().cloned());
     (0..count).for_each(|core| cores.on(core, |()| leak_hidden(local_timer().prepare_sleep())));
-    (cores, refs)
+    (cores, shards)
 }
 
 #[test]
@@ -92,26 +92,26 @@ fn a_wake_hook_that_adds_is_not_called_recursively() {
     let calls = Counter::default();
     let add_to_all: fn(&[ShardRef], usize) =
         |all, _| all.iter().for_each(|shard| _ = shard.add(TICK, || {}));
-    let (cores, refs) = sleeping_cores_with_hooks(2, &calls, add_to_all);
+    let (cores, shards) = sleeping_cores_with_hooks(2, &calls, add_to_all);
     cores.shards[1].add(TICK, || {});
     assert_eq!(calls.get(), 2, "one call per hook");
     cores.clock.advance(TICK * 2);
     let fired = [1, 0].map(|core| cores.turn(core).fired);
     assert_eq!(fired, [3, 2], "one per hook, and one from this thread");
     // Breaks the reference cycle between the shards and their hooks.
-    refs.lock().expect("sound").clear();
+    shards.lock().expect("sound").clear();
 }
 
 #[test]
 fn hooks_that_wake_in_a_circle_nest_at_most_32_deep() {
     for (count, called) in [(4, 4), (30, 30), (100, 32)] {
         let calls = Counter::default();
-        let (cores, refs) = sleeping_cores_with_hooks(count, &calls, |all, own| {
+        let (cores, shards) = sleeping_cores_with_hooks(count, &calls, |all, own| {
             all[(own + 1) % all.len()].run(|| ());
         });
         cores.shards[0].run(|| ());
         assert_eq!(calls.get(), called, "of {count}");
-        refs.lock().expect("sound").clear();
+        shards.lock().expect("sound").clear();
     }
 }
 

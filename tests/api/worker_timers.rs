@@ -293,9 +293,9 @@ fn a_timer_ends_after_its_callback() {
         [(1, [other, own]), (0, [last, first])] => ([own, other], [first, last]),
         ref seen => panic!("{seen:?}"),
     };
-    let during_first = [TimerStatus::Running, TimerStatus::Pending];
-    let during_last = [TimerStatus::Ended, TimerStatus::Running];
-    assert_eq!((first, last), (during_first, during_last));
+    let statuses_during_first = [TimerStatus::Running, TimerStatus::Pending];
+    let statuses_during_last = [TimerStatus::Ended, TimerStatus::Running];
+    assert_eq!((first, last), (statuses_during_first, statuses_during_last));
 }
 
 #[test]

@@ -30,25 +30,25 @@ const REQUESTS: [(Request, &str); 3] =
 
 /// Measures ns per request of each kind, for both sides and for the requester alone.
 pub fn run<O: Owner<Remote: Requests>>(job: Job) -> Vec<Sample> {
-    let at_once = job.n;
-    let rounds = if at_once < 1000 { 4000 } else { 400 };
+    let batch_size = job.n;
+    let rounds = if batch_size < 1000 { 4000 } else { 400 };
     let rounds = job.scale.pick(rounds, rounds / 4, 8);
     let (baton, (sender, remotes)) = (PaddedAtomic::default(), mpsc::channel());
     let [requester_thread, owner_thread] = RelayThread::pair(&baton);
     let (call_times, turn_times) = cores::on_two(
         move || {
             let remote: O::Remote = remotes.recv().expect("the owner has begun");
-            let (live, added) = (Vec::with_capacity(LIVE), Vec::with_capacity(at_once));
+            let (live, added) = (Vec::with_capacity(LIVE), Vec::with_capacity(batch_size));
             let rng = Rng::with_seed(SEED);
-            Requester { remote, rng, live, added, at_once }.run(requester_thread, rounds)
+            Requester { remote, rng, live, added, batch_size }.run(requester_thread, rounds)
         },
         move || {
-            let (owner, remote) = O::new(LIVE + at_once);
+            let (owner, remote) = O::new(LIVE + batch_size);
             sender.send(remote).expect("the requester waits");
-            consume_batches(owner, owner_thread, at_once, rounds)
+            consume_batches(owner, owner_thread, batch_size, rounds)
         },
     );
-    let per_request = |spent: Duration| spent.as_nanos() as f64 / at_once as f64;
+    let per_request = |spent: Duration| spent.as_nanos() as f64 / batch_size as f64;
     let sides = call_times.chunks(rounds).zip(turn_times.chunks(rounds));
     let samples = REQUESTS.iter().zip(sides).flat_map(|((_, name), (call_times, turn_times))| {
         let timed: Vec<_> =
@@ -66,7 +66,7 @@ struct Requester<R: Requests> {
     rng: Rng,
     live: Vec<R::Handle>,
     added: Vec<R::Handle>,
-    at_once: usize,
+    batch_size: usize,
 }
 
 impl<R: Requests> Requester<R> {
@@ -92,7 +92,7 @@ impl<R: Requests> Requester<R> {
 
     fn send_batch(&mut self, request: Request) {
         let delay = |rng: &mut Rng| Duration::from_millis(rng.u64(NOT_DUE_MS));
-        for id in 0..self.at_once {
+        for id in 0..self.batch_size {
             match request {
                 Request::Add => {
                     self.added.push(self.remote.add(delay(&mut self.rng), payload(id)));
@@ -112,7 +112,7 @@ impl<R: Requests> Requester<R> {
 fn consume_batches<O: Owner>(
     mut owner: O,
     mut thread: RelayThread<'_>,
-    at_once: usize,
+    batch_size: usize,
     rounds: usize,
 ) -> Vec<Duration> {
     let mut turn = |runs| {
@@ -120,13 +120,13 @@ fn consume_batches<O: Owner>(
         assert!(!turned.is_behind && counted_runs() == runs, "a turn consumes all requests");
     };
     let mut runs = 0;
-    for _ in 0..LIVE.div_ceil(at_once) {
+    for _ in 0..LIVE.div_ceil(batch_size) {
         thread.run(|| turn(runs));
     }
     let mut spent = Vec::with_capacity(rounds * REQUESTS.len());
     for (request, _) in REQUESTS {
         for _ in 0..rounds {
-            runs += if request == Request::Run { at_once as u64 } else { 0 };
+            runs += if request == Request::Run { batch_size as u64 } else { 0 };
             spent.push(thread.run(|| timed(|| turn(runs))));
             // Consumes the cancels of added timers; not timed.
             thread.run(|| turn(runs));

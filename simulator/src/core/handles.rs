@@ -48,12 +48,19 @@ pub(super) fn cancel(id: Id, how: CancelMethod) {
         let is_running = matches!(model.timer(id).state, State::Running | State::Stopping);
         let how = if is_running && how == CancelMethod::Wait { CancelMethod::Handle } else { how };
         let is_turning = model.shards[model.own_shard()].turn.is_some();
-        let is_lost = model.plants_lost_cancels && id.is_multiple_of(7) && !own;
-        Some((own, model.timer(id).handle, model.record_cancel(id, own), how, is_turning, is_lost))
+        let is_cancel_dropped = model.plants_lost_cancels && id.is_multiple_of(7) && !own;
+        Some((
+            own,
+            model.timer(id).handle,
+            model.record_cancel(id, own),
+            how,
+            is_turning,
+            is_cancel_dropped,
+        ))
     });
-    let Some((own, handle, expected, how, is_turning, is_lost)) = called else { return };
+    let Some((own, handle, expected, how, is_turning, is_cancel_dropped)) = called else { return };
     let answer = match (handle, how) {
-        _ if is_lost => expected,
+        _ if is_cancel_dropped => expected,
         (None, _) => local.map_or(Cancel::Ended, LocalHandle::cancel),
         (Some(handle), CancelMethod::Wait) => {
             let answer = handle.cancel_wait();
@@ -66,7 +73,7 @@ pub(super) fn cancel(id: Id, how: CancelMethod) {
         }
         (Some(handle), _) => handle.cancel(),
     };
-    let is_pending = handle.is_some_and(TimerHandle::is_pending) && !is_lost;
+    let is_pending = handle.is_some_and(TimerHandle::is_pending) && !is_cancel_dropped;
     with_model(|model| model.check_cancelled(id, own, expected, answer));
     check(!is_pending, || format!("timer {id} is pending after its cancel"));
 }

@@ -132,12 +132,12 @@ impl Model {
             None => self.read_clock(number),
             Some(instant) => self.use_loop_reading(number, instant),
         };
-        let is_at_present = now == self.latest_time(number);
+        let is_clock_current = now == self.latest_time(number);
         let shard = &mut self.shards[number];
         // At the clock's maximum no deadline is later, so the shard may want turns that fire
         // nothing.
         let is_idle = before.queued == 0 && !shard.behind && now < Nanos::MAX;
-        let is_wanted = wait == Some(0) && is_idle && is_at_present;
+        let is_wanted = wait == Some(0) && is_idle && is_clock_current;
         let most = budget.map_or(MESSAGES_MAX, |budget| MESSAGES_MAX.min(budget as u64));
         let in_order_after = (before.queued <= most).then_some(shard.turn_tick);
         shard.turn_now = now;

@@ -35,11 +35,11 @@ pub(super) fn functions(text: &str) -> Result<Vec<(String, Range<usize>)>> {
 /// Returns the name of the call that has an argument at `at`, and the position of the name.
 fn call_around(code: &str, at: usize) -> (&str, usize) {
     let mut depth = 0;
-    let opens = |part: char| {
+    let is_enclosing_bracket = |part: char| {
         depth += i32::from(")]}".contains(part)) - i32::from("([{".contains(part));
         depth < 0
     };
-    let open = code[..at].rfind(opens).unwrap_or(0);
+    let open = code[..at].rfind(is_enclosing_bracket).unwrap_or(0);
     let start = code[..open].rfind(|part: char| !part.is_alphanumeric() && part != '_');
     let start = start.map_or(0, |before| before + 1);
     (&code[start..open], start)
