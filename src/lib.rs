@@ -77,9 +77,9 @@
 //!   wheel. [`TimerHandle::cancel`] says at once, on any thread, whether this call has ended the
 //!   timer.
 //! * **No locks.** On a timer's own core, add, cancel, reset and turn take no lock. In the steady
-//!   state, these operations allocate nothing, and their only system call reads the clock.
-//!   Callbacks that capture up to 32 bytes, aligned to at most 8, are stored inline. Remote
-//!   adds, cancels and resets are lock-free. The owner never waits for another core.
+//!   state, the four operations allocate nothing, and their only system call reads the clock.
+//!   Callbacks that capture up to 32 bytes, aligned to at most 8, are stored inline. Remote adds,
+//!   cancels and resets are lock-free. The owner never waits for another core.
 //! * **No wheel or purgatory is borrowed while your code runs.** Callbacks and destructors may add,
 //!   cancel and reset timers. A turn inside a callback does nothing, and sets [`Turn::nested`].
 //! * **Panics are contained.** A callback's panic is caught and reported ([`Config::panic_hook`]),

@@ -33,8 +33,8 @@ pub(crate) enum UndrivenReason {
     /// The thread has ended after the wheel's last turn, and dropped this number of timers, at
     /// least one of them overdue.
     DroppedAfterLastTurn(usize),
-    /// The thread runs a `TimersDriver`, which does not turn the thread's own wheel. This wheel has
-    /// a timer.
+    /// The thread runs a `TimersDriver`, which does not turn the thread's own wheel. The thread's
+    /// own wheel has a timer.
     UsedOnTimersDriver,
     /// `run_until` waits for a timer, but the virtual clock has not moved for a second.
     ClockStandsStill,

@@ -26,7 +26,7 @@ const BUSY_TASKS: usize = 4;
 /// A busy task computes for this long, and then sleeps for `PAUSE` with the runtime's own timer.
 const BUSY: Duration = Duration::from_micros(200);
 const PAUSE: Duration = Duration::from_micros(200);
-/// The wait until all shards have published their counts.
+/// How long the program waits for all shards to publish their counts.
 const PUBLISH_WAIT: Duration = Duration::from_millis(50);
 
 /// Measures both timers in `runtime`, and prints a row of a table for each, in microseconds. `own`

@@ -40,7 +40,7 @@ impl<R: Send + 'static> Server<R> {
         self.join(failures)
     }
 
-    /// Waits for the loops. Returns their results and the counts of their timers.
+    /// Waits for the loops. Returns the results of the loops and the counts of the loops' timers.
     pub(crate) fn join(self, failures: &mut Failures) -> (Vec<R>, TimerTotals) {
         let (mut reports, mut timers) = (Vec::new(), TimerTotals::default());
         for (core, end) in self.cores.join().into_iter().enumerate() {

@@ -70,7 +70,7 @@ impl Failures {
         self.others.push(failure);
     }
 
-    /// Adds cases of a failure: a number of cases, or one case if `cases` is true.
+    /// Counts cases of a failure: `cases` is their number, or true for one case.
     pub(crate) fn add_cases(&mut self, cases: impl Into<u64>, what: &'static str) {
         *self.cases.entry(what).or_default() += cases.into();
     }
@@ -117,7 +117,7 @@ impl TimerTotals {
     }
 }
 
-/// Percentiles of a lateness, in microseconds.
+/// Percentiles of the lateness, in microseconds.
 #[derive(Debug, Serialize)]
 pub(crate) struct LatenessPercentiles {
     pub(crate) p50: u64,

@@ -45,7 +45,7 @@ pub(crate) fn show_until(is_over: impl Fn() -> bool, run: Duration, summary: &st
             }
         }
         if is_over {
-            // Keeps the last view above the verdict.
+            // Leaves the last view on the terminal, above the verdict.
             bar.abandon();
             eprintln!();
             return;

@@ -24,8 +24,8 @@ use tokio::time::sleep_until;
 use crate::common::load::ActiveToken;
 use crate::event_loop::IdleTimers;
 
-/// How many packets a talking connection sends per idle timeout. With three, one late packet does
-/// no harm.
+/// How many packets a talking connection sends per idle timeout. With three packets, one late
+/// packet does not make the connection idle.
 const PACKETS_PER_IDLE: u32 = 3;
 /// The last phase of the run: the clients send nothing, and the last echoes arrive. This phase
 /// lasts at most a sixth of an idle timeout, so that no talking connection becomes idle.

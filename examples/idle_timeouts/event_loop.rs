@@ -32,7 +32,8 @@ pub(crate) fn start(
     idle_timers: Arc<IdleTimers>,
 ) -> io::Result<Server<u64>> {
     let (address, listeners) = server::listeners(0, cores)?;
-    // The polls are created before the threads, because the wheels are configured with the wakers.
+    // Creates the polls before the threads, because the configuration of each wheel needs the waker
+    // of a poll.
     let (mut wakers, mut endpoints) = (Vec::new(), Vec::new());
     for listener in listeners {
         let (mut listener, poll) = (TcpListener::from_std(listener), Poll::new()?);

@@ -1,5 +1,5 @@
-//! A thread-per-core TCP server on loopback that closes idle connections. It also runs the clients:
-//! `cargo run --release --example idle_timeouts`.
+//! A thread-per-core TCP server on loopback that closes idle connections. The program also runs the
+//! clients: `cargo run --release --example idle_timeouts`.
 //!
 //! Each core has an event loop. A connection stays on the core that accepted it, with an idle timer
 //! on that core's wheel. A packet resets the timer, silence lets it fire, and another thread may
@@ -36,13 +36,13 @@ const MAX_CONNECTIONS: i64 = 25_000;
 /// With a shorter timeout, a pause of the machine could make a talking connection look silent.
 const MIN_IDLE_MS: u64 = 200;
 
-/// A thread-per-core TCP server that closes idle connections. It also runs the clients.
+/// A thread-per-core TCP server that closes idle connections. The program also runs the clients.
 ///
 /// A tenth of the connections fall silent, a tenth are closed by the client, and a tenth stay open
-/// although silent, because another thread cancels their idle timer. The others keep talking. The
-/// verdict says whether the server closed exactly the silent connections with a timer, and how
-/// late, by the clocks of the clients. Exit status: 0 if the verdict is ok, 1 if it is not, 2 if
-/// the run was not possible.
+/// although silent, because another thread cancels their idle timer. The other connections keep
+/// talking. The verdict says whether the server closed exactly the silent connections with a timer,
+/// and how late, by the clocks of the clients. Exit status: 0 if the verdict is ok, 1 if it is not,
+/// 2 if the run was not possible.
 #[derive(Debug, Parser)]
 #[command(name = "idle_timeouts")]
 struct Args {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::client::{Client, ConnectionState, Role};
 use crate::common::verdict::{Failures, LatenessPercentiles, TimerTotals};
 
-/// The number of parts of the run for which the lateness is also reported.
+/// The number of consecutive parts of the run whose lateness is reported separately.
 const PARTS: usize = 10;
 
 #[derive(Debug, Serialize)]
@@ -25,7 +25,8 @@ pub(crate) struct Report {
     resets_refused: u64,
     timers: TimerTotals,
     lateness_us: LatenessPercentiles,
-    /// The lateness in each part of the run. The parts have about equal numbers of closings.
+    /// The lateness in each part of the run. About equal numbers of connections were closed in each
+    /// part.
     lateness_us_by_part: Vec<LatenessPercentiles>,
 }
 

@@ -40,9 +40,8 @@
 //!
 //! A worker that wakes the driver for a deadline lowers `latest_sleep_end` to this deadline. Until
 //! `latest_sleep_end` has elapsed, the driver announces no sleep that ends later, even if the timer
-//! with this deadline was cancelled. So an add with a deadline after `latest_sleep_end` does not
-//! wake the driver. For example, if a program keeps adding and cancelling timeouts of 5 s, one add
-//! per wheel wakes the driver about every 5 s.
+//! with this deadline was cancelled. So an add with a deadline after `latest_sleep_end` need not
+//! wake the driver.
 //!
 //! # The end
 //!
@@ -108,8 +107,8 @@ struct OwnerState {
 // `Engine` may be sent to another thread if all its payloads are `Send`.
 unsafe impl Send for ClaimableWheel {}
 
-// SAFETY: `claimed_state` is reached through `ClaimGuard` alone, by the one thread that has claimed
-// the wheel. The other fields are `Sync`.
+// SAFETY: only `ClaimGuard` accesses `claimed_state`, on the one thread that has claimed the wheel.
+// All other fields are `Sync`.
 unsafe impl Sync for ClaimableWheel {}
 
 /// A wheel that this thread has claimed. Dropping the guard releases the wheel.
@@ -163,8 +162,8 @@ impl ClaimableWheel {
         })
     }
 
-    /// Claims the wheel, or returns `None` if another thread has claimed it. The caller must not
-    /// call user code, except a clock's function, before it drops the guard.
+    /// Claims the wheel, or returns `None` if another thread has claimed it. Before the caller
+    /// drops the guard, it must not call user code, except a clock's function.
     #[inline]
     fn try_claim(&self) -> Option<ClaimGuard<'_>> {
         // Acquire: sees the writes of the previous owner (pairs with the Release of `ClaimGuard`).
@@ -190,8 +189,8 @@ impl ClaimableWheel {
         })
     }
 
-    /// Wakes the driver if it is still asleep. Before this call, the caller must claim the wheel,
-    /// find that the announced sleep ends too late, and release the wheel.
+    /// Wakes the driver if it is still asleep. The caller must have claimed the wheel, found that
+    /// the announced sleep ends too late, and released the wheel.
     #[cold]
     #[inline(never)]
     fn wake_driver(&self) {
@@ -255,10 +254,10 @@ impl ClaimableWheel {
         Some(added)
     }
 
-    /// Renews the engine's allowance, the number of adds until an add must call this function
-    /// again. Returns an error if the wheel is full or has ended. If the driver has not run yet,
-    /// also publishes the counts and the next deadline, and sets `overdue_nanos` to the lateness of
-    /// this deadline.
+    /// Allows the engine a number of adds; the next add after them must call this function again.
+    /// Returns an error if the wheel is full or has ended. If the driver has not run yet, also
+    /// publishes the counts and the next deadline, and sets `overdue_nanos` to the lateness of this
+    /// deadline.
     #[cold]
     #[inline(never)]
     fn renew_add_allowance(
@@ -559,7 +558,8 @@ impl TimersDriver {
     /// ```
     pub fn is_stopping(&self) -> bool {
         // Relaxed: before a sleep, the driver reads the flag after the fence of its announcement;
-        // see `stop_driver`. Elsewhere, a stale `false` only delays the stop to the next check.
+        // see `stop_driver`. At other times, a stale `false` only delays the stop to the next
+        // check.
         self.0.is_stopping.load(Ordering::Relaxed)
     }
 

@@ -38,7 +38,7 @@ use crate::{clock::tick::saturating_nanos, error::AddErrorReason, local::LocalTi
 pub struct Interval<B: Backend = LocalTimer> {
     sleep: Sleep<B>,
     /// The time from the next tick to the origin of the wheel's clock, or zero if the tick is not
-    /// before the origin. The deadline of `sleep` is at the origin at the earliest.
+    /// before the origin. While the tick is before the origin, `sleep` ends at the origin.
     before_origin_nanos: u64,
     period_nanos: u64,
     missed_tick_behavior: MissedTickBehavior,

@@ -69,8 +69,8 @@
 //! - A [`Sleep`] or an [`Interval`] panics. [`Sleep::poll_elapsed`] and [`Interval::try_poll_tick`]
 //!   return an error instead.
 //! - A [`Timeout`] ends with [`TimeoutError::NoTimer`]. With
-//!   [`keep_waiting_without_timer`](Timeout::keep_waiting_without_timer), it waits for its future
-//!   without a timer.
+//!   [`keep_waiting_without_timer`](Timeout::keep_waiting_without_timer), the `Timeout` waits for
+//!   its future without a timer.
 //!
 //! For a `Timers`, the error's reason is [`ShutDown`](crate::AddErrorReason::ShutDown) only if
 //! every wheel has ended.

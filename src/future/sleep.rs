@@ -277,7 +277,7 @@ impl<B: Backend> Sleep<B> {
         self.poll_slow(cx)
     }
 
-    /// Polls a sleep that is ready, has no pending timer, or must change its waker.
+    /// Polls a sleep that is ready, that has no pending timer, or whose waker must be replaced.
     #[inline(never)]
     fn poll_slow(&mut self, cx: &Context<'_>) -> Poll<Result<(), AddErrorReason>> {
         let waker = match self.state {
@@ -293,8 +293,8 @@ impl<B: Backend> Sleep<B> {
                 let is_cancelled = is_pending && self.backend.cancel(handle);
                 self.state = SleepState::Unarmed;
                 match new_waker {
-                    // If the deadline has elapsed, a turn's budget may have deferred the timer, and
-                    // would defer each new timer again.
+                    // Adds no timer after the deadline: if a turn's budget has deferred the old
+                    // timer, the budget could defer each new timer too.
                     Some(new_waker)
                         if is_cancelled && self.backend.has_elapsed(self.deadline) != Ok(true) =>
                     {
@@ -316,8 +316,8 @@ impl<B: Backend> Sleep<B> {
         self.state = SleepState::Unarmed;
         let waker_id = waker.id(cx.waker());
         let added = self.backend.try_add(&mut self.deadline, self.call_site, waker);
-        // A refused sleep whose deadline has elapsed completes, because it needs no timer. A poll in
-        // the state `LongUnpolled` has not checked the deadline yet.
+        // A sleep whose deadline has elapsed needs no timer, so it completes even if the add was
+        // refused. A poll in the state `LongUnpolled` has not checked the deadline yet.
         if added.is_err() && self.backend.has_elapsed(self.deadline)? {
             return self.complete();
         }

@@ -26,9 +26,9 @@ impl WakerCallback {
     /// from which this callback was cloned.
     #[inline]
     pub(super) fn id(&self, original: &Waker) -> WakerId {
-        // Identifies `original`, which the task's next poll usually passes again. But identifies a
-        // clone with its own data pointer instead: the original's data may be freed, and a new
-        // waker may get its address.
+        // Identifies `original`, which the task's next poll usually passes again. But if the clone
+        // has its own data pointer, identifies the clone: the original's data may be freed, and a
+        // new waker may get the same address.
         let clone = self.0.as_ref().filter(|clone| clone.data() != original.data());
         WakerId::of(clone.unwrap_or(original))
     }
@@ -78,8 +78,8 @@ thread_local! {
 }
 
 /// Calls `action`. During the call, dropping a `WakerCallback` wakes its task only if `wakes` is
-/// true. For a cancelled or refused timer, `wakes` must be false. If it were true, a poll that
-/// drops the timer's callback would wake its own task again and again.
+/// true. For a cancelled or refused timer, `wakes` must be false. Otherwise, a poll that drops the
+/// timer's callback would wake its own task again and again.
 #[inline]
 pub(super) fn with_wake_on_drop<R>(wakes: bool, action: impl FnOnce() -> R) -> R {
     let _scope = WakesOnDropScope::enter(Some(wakes));

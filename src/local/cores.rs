@@ -321,7 +321,7 @@ impl Core {
     /// ```
     #[inline]
     pub fn is_stopping(&self) -> bool {
-        // Both `Relaxed`: the flags publish no other data, and this thread may see their new values
+        // Relaxed: the two flags publish no other data, and this thread may see their new values
         // late.
         self.stop_state().is_processed.load(Ordering::Relaxed)
             || self.shared.is_stop_requested.load(Ordering::Relaxed)
@@ -468,7 +468,7 @@ impl<R> Cores<R> {
     /// Asks all threads to end.
     ///
     /// This call wakes threads that are in an announced sleep. Without a backlog, each thread
-    /// processes the request within three turns. After that, its [`Core::is_stopping`] returns
+    /// processes the request within three turns. Then the thread's [`Core::is_stopping`] returns
     /// true, and the thread decides when to end. A loop must check `is_stopping`; the main future
     /// of a runtime awaits [`Core::stopped`].
     ///
@@ -540,7 +540,8 @@ impl<R> fmt::Debug for Cores<R> {
 }
 
 impl CoresBuilder {
-    /// Sets the number of threads, which may exceed the number of cores. Zero counts as one.
+    /// Sets the number of threads, which may exceed the number of cores. A number of zero counts as
+    /// one.
     ///
     /// # Examples
     ///
@@ -556,8 +557,8 @@ impl CoresBuilder {
         self
     }
 
-    /// Sets whether each thread is pinned to a core. The default is true. Threads that a pinned
-    /// thread starts run on the same core.
+    /// Sets whether each thread is pinned to a core, by default true. Threads that a pinned thread
+    /// starts run on the same core.
     ///
     /// # Examples
     ///
@@ -676,8 +677,8 @@ impl CoresBuilder {
                 let installed = config_of_thread(index).install();
                 let _ = sender.send(installed.map(|()| (pinned_to, local_timer().shard_ref())));
                 let shared = start_signal.wait().clone()?;
-                // Kept longer, `start_signal` would keep the memory of all wheels after `run` has
-                // dropped its `Core`.
+                // If kept longer, `start_signal` would keep the memory of all wheels, even after
+                // `run` has dropped its `Core`.
                 drop(start_signal);
                 let thread_id = thread::current().id();
                 Some(run(Core { index, pinned_to, thread_id, shared }, arg))
@@ -693,7 +694,7 @@ impl CoresBuilder {
         }
         let reports: Result<Vec<_>, _> = receivers.iter().map(mpsc::Receiver::recv).collect();
         let Ok(reports) = reports else {
-            // A thread that has sent no report has panicked, and its panic continues here.
+            // A thread that did not report its start has panicked, and its panic continues here.
             panic::resume_unwind(abort_and_get_panics(threads).swap_remove(0));
         };
         match reports.into_iter().collect::<Result<(Vec<_>, Vec<_>), ConfigError>>() {

@@ -51,9 +51,9 @@ use crate::{
 /// [`sleep_with`](LocalTimer::sleep_with) to sleep until the next deadline.
 ///
 /// When the thread exits, its wheel ends: the pending callbacks are dropped, and all handles become
-/// stale. From then on, a turn fires nothing, [`try_add`](LocalTimer::try_add) returns an error,
-/// and [`add`](LocalTimer::add) panics. A thread beyond the maximum of 16,384 shards gets no wheel,
-/// and all calls behave as if its wheel had ended.
+/// stale. After the end of the wheel, a turn fires nothing, [`try_add`](LocalTimer::try_add)
+/// returns an error, and [`add`](LocalTimer::add) panics. A thread beyond the maximum of 16,384
+/// shards gets no wheel, and all calls behave as if its wheel had ended.
 ///
 /// # Examples
 ///
@@ -361,7 +361,7 @@ impl LocalTimer {
     }
 
     /// Fires the due timers within a budget. The turn fires or relinks at most `budget` entries of
-    /// the wheel. It consumes at most `budget` remote requests, and never more than 1,024. A
+    /// the wheel. The turn consumes at most `budget` remote requests, and never more than 1,024. A
     /// consumed request may also fire its timer, so the turn may fire more than `budget` timers in
     /// all. If requests or timers remain, [`Turn::behind`] is true, and the next turn continues
     /// with them, in order. A budget of zero fires and consumes nothing.
@@ -462,8 +462,8 @@ impl LocalTimer {
     /// Announces that the thread is going to sleep, for at most [`PreparedSleep::timeout`]. Until
     /// the thread is woken or the [`PreparedSleep`] is dropped, urgent requests wake the thread by
     /// the hook of [`Config::wake_hook`]. Without a hook, urgent requests unpark the thread. With a
-    /// hook, they also unpark the thread if it has ever called [`PreparedSleep::park`]. The urgent
-    /// requests are:
+    /// hook, urgent requests also unpark the thread if it has ever called [`PreparedSleep::park`].
+    /// The urgent requests are:
     ///
     /// - A remote add or reset whose deadline is before the end of the sleep.
     /// - The first remote cancel whose callback this thread must drop, if the sleep is longer than
@@ -603,8 +603,8 @@ impl LocalTimer {
 
     /// Parks until the next deadline or a wake-up, at most for `longest_park`. While a virtual
     /// clock is before the next deadline, parks for at most a second, and reports a clock that has
-    /// stood still for a second. `still_since` is the result of the previous call: the reading of
-    /// the virtual clock, and the real time since which the clock has stood still.
+    /// stood still for a second. `still_since` is the result of the previous call: a reading of the
+    /// virtual clock, and the real time at which the clock was first seen to stand there.
     fn park_in_run_until(
         self,
         still_since: Option<[Instant; 2]>,
@@ -976,7 +976,7 @@ impl LocalTimer {
     }
 
     /// Ends this thread's wheel, and returns the timers that were pending, in no particular order.
-    /// Without a drain, the end of the thread drops the callbacks of these timers.
+    /// Without a drain, the end of the thread drops the callbacks of pending timers.
     ///
     /// After the drain, the wheel fires nothing and refuses timers. If another thread cancels a
     /// timer during the drain, either the cancel succeeds or the drain returns the timer. The

@@ -28,8 +28,8 @@ use crate::{
 /// Callbacks run on the thread that owns the wheel, in its turns. A reference keeps neither the
 /// thread nor its wheel alive: after the wheel has ended, no timer can be added. But the wheel's
 /// hooks, its `TimerFd` descriptor and the memory of its timers are freed only after all references
-/// have been dropped. This memory is at most 1 MB plus about 88 bytes per timer, for the largest
-/// number of timers so far. While the wheel lives, its turns return surplus memory.
+/// have been dropped. The memory kept by a reference is at most 1 MB plus about 88 bytes per timer,
+/// for the largest number of timers so far.
 ///
 /// # Examples
 ///
@@ -315,8 +315,8 @@ impl ShardRef {
         self.add_remote(schedule, call_site, OneShotClosure(callback))
     }
 
-    /// Not inlined, so that callers contain only the remote path. Converts `when` here, so that the
-    /// remote path need not build the `When` in memory.
+    /// Not inlined, so that only the code of remote adds is compiled into callers. Converts `when`
+    /// here, so that the remote path need not build the `When` in memory.
     #[inline(never)]
     fn add_to_own_wheel<F: FnOnce() + 'static>(
         call_site: CallSite,
@@ -370,8 +370,8 @@ impl ShardRef {
     /// sleep, and about every 64 turns. During an announced sleep, the answer is usually exact,
     /// unless a remote add or reset is queued. Remotely cancelled timers usually do not count.
     ///
-    /// For a wheel of `Timers::per_worker`, the counts are usually current. Once the wheel has
-    /// ended, the answer is zero.
+    /// For a wheel of `Timers::per_worker`, the counts are usually current. After the end of the
+    /// wheel, the answer is zero.
     ///
     /// Cost: a few atomic loads.
     ///

@@ -57,8 +57,8 @@ enum DriverState {
     /// The wheel has no driver, but a loop is expected: the thread has installed a configuration,
     /// or the only driver was a finished `run_until`.
     Expected,
-    /// The wheel has no driver, and none is expected. Also the state while a driving task polls its
-    /// own sleep.
+    /// The wheel has no driver, and none is expected. A driving task also sets this state while it
+    /// polls its own sleep.
     NoDriverExpected,
     /// The wheel was drained.
     Ended,
@@ -139,7 +139,7 @@ pub(crate) struct ThreadWheel {
     /// The end of the latest announced sleep, in nanoseconds of the clock, or [`KNOWN_AWAKE`].
     /// Unless the value is `KNOWN_AWAKE`, this thread's adds and resets call
     /// `end_sleep_for_deadline_slow`. At first and after `mark_undriven`, the value is `u64::MAX`,
-    /// so that adds and resets check for an overdue timer.
+    /// so that adds and resets check for overdue timers.
     announced_until: Cell<u64>,
     sampler: CallbackSampler,
 }
@@ -147,7 +147,7 @@ pub(crate) struct ThreadWheel {
 /// Selects one in every `one_in` callbacks for measurement; zero selects none.
 struct CallbackSampler {
     one_in: u32,
-    /// At zero, the sampler selects the callback and restarts at `one_in`.
+    /// When the countdown reaches zero, the sampler selects the callback and restarts at `one_in`.
     countdown: Cell<u32>,
 }
 
@@ -242,8 +242,8 @@ impl ThreadWheel {
     }
 
     /// Makes `local` the wheel of this thread, and returns it. If the thread already has a wheel,
-    /// drops `local` and returns that wheel. A wheel exists already only if the function of a
-    /// `Clock::from_fn` has used corewheel, which is forbidden.
+    /// drops `local` and returns that wheel. Only the function of a `Clock::from_fn` can have
+    /// created an earlier wheel, which must not use corewheel.
     fn set_current(cell: &OnceCell<Self>, local: Self) -> &Self {
         let local = cell.get_or_init(|| local);
         ThisThreadWheel::register(Some(ThisThreadWheel {
@@ -311,7 +311,7 @@ impl ThreadWheel {
     ) -> Result<TimerHandle, AddErrorReason> {
         // Does not call `with`, because the compiler would not inline the closure.
         let local = Self::get_or_create()?;
-        // SAFETY: as in `with`.
+        // SAFETY: the wheel outlives this call; see `with`.
         unsafe { local.as_ref() }.add(kind, call_site, when, callback)
     }
 
@@ -492,8 +492,8 @@ impl ThreadWheel {
         true
     }
 
-    /// In the state `Registered` or `Expected`, reports a timer that has been overdue for too long.
-    /// Returns the number of adds until the next check.
+    /// In the state `Registered` or `Expected`, reports the earliest timer if it has been overdue
+    /// for too long. Returns the number of adds until the next check.
     fn check_for_missing_loop(&self) -> u64 {
         let (DriverState::Registered | DriverState::Expected) = self.driver_state.get() else {
             return u64::MAX;
@@ -526,9 +526,9 @@ impl ThreadWheel {
         }
     }
 
-    /// Handles a deadline that this thread has set while no announced sleep is in progress. If no
-    /// loop drives the wheel, publishes the wheel's next deadline. In the state `NoDriverExpected`,
-    /// also reports a timer that has been overdue for too long.
+    /// Called when this thread sets a deadline while no announced sleep is in progress. If no loop
+    /// drives the wheel, publishes the wheel's next deadline. In the state `NoDriverExpected`, also
+    /// reports the earliest timer if it has been overdue for too long.
     fn publish_deadline_if_undriven(&self, new_deadline: u64) {
         match self.driver_state.get() {
             DriverState::BetweenTurns | DriverState::InTurn | DriverState::Ended => {
@@ -555,10 +555,10 @@ impl ThreadWheel {
 
     /// Reads the clock, and finishes a turn that certainly needs no *pass*: the part of a turn that
     /// consumes messages and fires timers. If the turn is finished, returns the number of live
-    /// timers. If this returns `None`, the caller must call [`run_pass`](Self::run_pass).
+    /// timers. If the result is `None`, the caller must call [`run_pass`](Self::run_pass).
     pub(super) fn try_turn_without_pass() -> Option<usize> {
         if let Ok(Some(local)) = THREAD_WHEEL_PTR.try_with(Cell::get)
-            // SAFETY: as in `with`.
+            // SAFETY: the wheel outlives this call; see `with`.
             && let Ok(mut engine) = unsafe { local.as_ref() }.engine.try_borrow_mut()
             && engine.try_read_clock()
         {
@@ -588,7 +588,7 @@ impl ThreadWheel {
     pub(super) fn run_pass(budget: usize) -> Turn {
         // Does not call `with`, because `with` would copy the result.
         let Ok(local) = Self::get_or_create() else { return Turn::default() };
-        // SAFETY: as in `with`.
+        // SAFETY: the wheel outlives this call; see `with`.
         let local = unsafe { local.as_ref() };
         if !local.try_mark_driven() {
             return local.refused_turn();
@@ -693,7 +693,7 @@ impl ThreadWheel {
     }
 
     /// Publishes the number of live timers after a cancel, unless the thread is known to be awake:
-    /// then its next turn publishes the number.
+    /// the next turn of an awake thread publishes the number.
     #[inline]
     pub(super) fn publish_live_count_unless_awake(&self) {
         if self.may_be_asleep() {
@@ -759,8 +759,8 @@ impl ThreadWheel {
     }
 
     /// Publishes, for metrics and watchdogs, that the loop's next turn is due at `next_turn`.
-    /// Returns the time until then, or zero if a flush is pending, because a wake hook may have
-    /// queued messages during the previous flush.
+    /// Returns the time until `next_turn`, or zero if a wake hook has queued messages during the
+    /// previous flush.
     fn publish_next_due(&self, next_turn: Option<u64>) -> Option<Duration> {
         let timeout = self.with_engine(|engine| engine.publish_next_due(next_turn));
         if self.flush_is_pending() { Some(Duration::ZERO) } else { timeout }
@@ -905,9 +905,9 @@ impl ThreadWheel {
         );
     }
 
-    /// If this thread has announced a sleep that would end after its own new deadline `nanos`, ends
-    /// that sleep and wakes the thread's loop. If no loop drives the wheel, may publish the wheel's
-    /// next deadline.
+    /// If this thread's announced sleep would end after the thread's new deadline `nanos`, ends the
+    /// sleep and wakes the loop. If no loop drives the wheel, may publish the wheel's next
+    /// deadline.
     #[inline]
     pub(super) fn end_sleep_for_deadline(&self, nanos: u64) {
         if self.may_be_asleep() {
@@ -966,9 +966,10 @@ impl ThreadWheel {
 
     /// Adds a timer of a client. If the timer was not added, returns `None`, and the client must
     /// call [`engine_with_room`](Self::engine_with_room) before another attempt. While the timer is
-    /// pending, the client must not reuse `client_index`. After the add, the client must call
-    /// [`end_sleep_for_client_timer`](Self::end_sleep_for_client_timer). Because this call may run
-    /// the wake hook, the client must first end the borrow of its state.
+    /// pending, the client must not reuse `client_index`. After the add, the client must end the
+    /// borrow of its state and then call
+    /// [`end_sleep_for_client_timer`](Self::end_sleep_for_client_timer), which may run the wake
+    /// hook.
     #[track_caller]
     #[inline(always)]
     pub(crate) fn add_client_timer(
@@ -982,7 +983,7 @@ impl ThreadWheel {
             }
         };
         let local = Self::get_or_create().ok()?;
-        // SAFETY: as in `with`.
+        // SAFETY: the wheel outlives this call; see `with`.
         let mut engine = unsafe { local.as_ref() }.engine.borrow_mut();
         if !engine.has_add_allowance() {
             return None;
@@ -1010,7 +1011,7 @@ impl ThreadWheel {
         handle: TimerHandle,
         take: impl FnOnce(CallbackPtr) -> R,
     ) -> Option<R> {
-        // SAFETY: as in `with`.
+        // SAFETY: the wheel outlives this call; see `with`.
         let local = unsafe { Self::get_or_create().ok()?.as_ref() };
         let mut engine = local.engine.borrow_mut();
         let take = |node: OwnerNodeRef<'_, _>| take(OwnerSlab::cancelled_callback(node));
@@ -1100,7 +1101,7 @@ static OWNER_HANDLE_VTABLE: OwnerHandleVTable = OwnerHandleVTable {
     is_pending: |handle| {
         ThreadWheel::with_current_engine(|engine| engine.is_pending(handle)) == Ok(true)
     },
-    // If this thread's wheel has ended, the timer has ended too, and nothing is shared.
+    // If this thread's wheel has ended, the timer has ended too and cannot be shared.
     share: |handle| _ = ThreadWheel::with_current_engine(|engine| engine.share(handle)),
     is_in_turn: ThreadWheel::is_in_turn,
 };

@@ -13,9 +13,9 @@
 //! ```
 //!
 //! A remote thread may still act on the announcement of an earlier sleep, so the owner's arming may
-//! undo that thread's wake. But a thread queues its request before it wakes the owner. So if the
-//! owner undoes a wake, it has already consumed the request, or finds it in the check after the
-//! announcement.
+//! undo that thread's wake. But a thread queues its request before it wakes the owner. So an owner
+//! that undoes a wake has already consumed the request, or finds the request when it checks the
+//! mailbox after the announcement.
 
 use std::{
     cell::Cell,
@@ -53,7 +53,7 @@ use crate::{
 /// `TimerFd` is [a driver](LocalTimer::register_driver) until it is dropped.
 ///
 /// Dropping the `TimerFd` that announced the current sleep ends the announcement. If the thread has
-/// another `TimerFd`, such a drop makes the descriptor readable, and so does dropping a task of
+/// another `TimerFd`, this drop makes the descriptor readable, and so does dropping a task of
 /// [`drive`](crate::future::drive). The loop of the other `TimerFd` then calls
 /// [`turn`](Self::turn), which arms the descriptor again.
 ///

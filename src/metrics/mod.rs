@@ -19,14 +19,14 @@
 //! usually report a timer that is overdue by at least 100 ms. The reported timer may already have
 //! been cancelled or reset.
 //!
-//! Wheels that expect a loop are usually reported only after 1 s:
+//! The following wheels are usually reported only if a timer is overdue by at least 1 s:
 //!
 //! * A [`Shard`](crate::Shard).
 //! * The wheel of a thread with a registered driver or an installed [`Config`](crate::Config).
 //! * A wheel that only a finished `run_until` has driven.
 //! * A wheel of `Timers::per_worker_with` before the first turn or sleep of its `TimersDriver`.
 //!
-//! These cases are reported too:
+//! A wheel is also reported in these cases:
 //!
 //! * A thread ends with pending timers, and its wheel never had a turn or a driver.
 //! * A thread runs [`TimersDriver::run`](crate::future::TimersDriver::run), and its own wheel has a
@@ -45,7 +45,7 @@
 //! [`longest_turn`](ShardMetrics::longest_turn). A long turn means slow callbacks, or slow code
 //! before the next call of [`prepare_sleep`](crate::LocalTimer::prepare_sleep) or
 //! [`time_until_next`](crate::LocalTimer::time_until_next). If no turn is long, look for slow code
-//! between the call of one of these functions and the next turn.
+//! between the call of `prepare_sleep` or `time_until_next` and the next turn.
 //!
 //! # Examples
 //!
@@ -109,9 +109,10 @@ pub struct ShardMetrics {
     /// The name from [`Config::name`](crate::Config::name), or else the name of the creating
     /// thread, or else empty.
     pub name: String,
-    /// The counts of the shard's timers, as one snapshot. Four counts may be newer:
-    /// [`panicked`](Counts::panicked), [`turns`](Counts::turns), [`queued`](Counts::queued) and
-    /// [`uncollected`](Counts::uncollected). `turns` may miss up to 64 idle turns.
+    /// The counts of the shard's timers, as one snapshot. Four of the counts may be newer than the
+    /// snapshot: [`panicked`](Counts::panicked), [`turns`](Counts::turns),
+    /// [`queued`](Counts::queued) and [`uncollected`](Counts::uncollected). `turns` may miss up to
+    /// 64 idle turns.
     pub counts: Counts,
     /// The lateness of timers that fired in the first turn after their deadline. The lateness
     /// counts from the deadline, rounded up to a tick, to the beginning of the turn. For a zero
@@ -126,8 +127,8 @@ pub struct ShardMetrics {
     /// The length of the longest turn, callbacks included. Zero if the loop never calls
     /// `prepare_sleep` or `time_until_next`, directly or through a `TimerFd`.
     ///
-    /// A turn is measured until the next call of `prepare_sleep` or `time_until_next`. If the loop
-    /// runs several turns before it calls one of these functions, only the last turn is measured.
+    /// A turn is measured until the next call of `prepare_sleep` or `time_until_next`. Of several
+    /// turns without such a call between them, only the last is measured.
     pub longest_turn: Duration,
     /// The time for which the next turn has been overdue; zero during a turn.
     ///

@@ -214,8 +214,8 @@ impl<K: WatchKey> PurgatoryGroup<K> {
             && !cores[key_core as usize].has_left.load(Ordering::Relaxed)
     }
 
-    /// Creates the membership of this thread's core. Panics in the cases of [`join`](Self::join),
-    /// except an earlier join of this thread, which `register_receiver` detects.
+    /// Creates the membership of this thread's core. Panics as [`join`](Self::join) does, but does
+    /// not detect an earlier join of this thread: `register_receiver` does.
     #[track_caller]
     pub(super) fn make_member(&self, index: usize, shards: &[ShardRef]) -> Member<K> {
         assert!(index < shards.len(), "index {index}, but only {} shards", shards.len());
@@ -250,8 +250,9 @@ impl<K: Send + 'static> Group<K> {
     fn cores_if_joined(&self) -> Option<&[GroupCore]> {
         let cores = self.cores.get().or_else(|| {
             // SeqCst: pairs with the fence in `make_member`. If the joining core's fence comes
-            // before this fence, the load below finds the cores. If it comes after this fence, the
-            // joining core's checks see everything that this thread wrote before `notify`.
+            // before this fence, the load below finds the cores. If the joining core's fence comes
+            // after this fence, the joining core's checks see everything that this thread wrote
+            // before `notify`.
             fence(Ordering::SeqCst);
             self.cores.get()
         });
@@ -321,8 +322,8 @@ impl<K> Message<K> {
     /// Returns the reply to the sender of this undelivered message, if one is needed.
     pub(super) fn nondelivery_reply(&self) -> Option<Self> {
         match *self {
-            // The operation's core did not get this message about the watch, so the key's core, the
-            // sender, must remove the watch.
+            // The operation's core did not learn of the watch, so the sender of this message, the
+            // key's core, must remove the watch.
             Self::WatchAck { watch, .. } | Self::Recheck { watch: Some(watch), .. } => {
                 Some(Self::Unwatch { watch })
             }
@@ -352,12 +353,10 @@ impl<K: Send + 'static> Member<K> {
         (core != self.own_core).then_some(core)
     }
 
-    /// Adds a message to the batch for another core.
     pub(super) fn add_message_to_batch(&self, dest_core: u32, message: Message<K>) {
         self.add_to_batch(dest_core, |batch| batch.messages.push(message));
     }
 
-    /// Adds an event to the batch for the key's core.
     pub(super) fn add_event_to_batch(&self, dest_core: u32, key: K) {
         self.add_to_batch(dest_core, |batch| batch.events.push(key));
     }
@@ -438,7 +437,7 @@ impl<K: Send + 'static> Member<K> {
                 mem::take(&mut endpoint.watches_before_join)
             })
         });
-        // An exiting thread receives nothing.
+        // An exiting thread without endpoints receives no messages.
         let watches = watches.unwrap_or_else(|| Some(Vec::new()));
         self.has_receiver.set(watches.is_some());
         // Panics outside the closure, where `THREAD_ENDPOINTS` is not borrowed: the panic hook is
@@ -453,7 +452,6 @@ impl<K: Send + 'static> Member<K> {
 /// undelivered messages.
 pub(super) struct Batch<K: Send + 'static>(Box<BatchContent<K>>);
 
-/// The contents of a [`Batch`].
 struct BatchContent<K: Send + 'static> {
     group: Arc<Group<K>>,
     /// The core that gets the replies.

@@ -5,9 +5,6 @@
 //! its own random secret point. Two different keys of at most `n` coefficients have the same value
 //! at no more than `n` of the 2^60 possible points. For some secret points, the values of keys in
 //! an arithmetic progression have equal low bits, so `finish` mixes the bits.
-//!
-//! Unlike `SipHash`, this hash does not hide its secret from attackers that can time individual
-//! lookups.
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
@@ -44,7 +41,6 @@ impl BuildHasher for BuildKeyHasher {
     }
 }
 
-/// Hashes one key.
 pub(super) struct KeyHasher {
     secret_point: u64,
     /// The value of the polynomial so far, possibly plus a small multiple of the prime.

@@ -113,16 +113,16 @@ use crate::{
 /// key.
 ///
 /// Operations and further watches are stored in pages of up to 1,024 records. One record in use
-/// keeps its whole page allocated. Some empty pages are kept, for bursts of up to 8,192 operations.
-/// Unneeded memory is freed slowly during turns, and faster before an announced sleep of a second
-/// or more. While the hash table still has too much memory, the loop wakes every second to free it.
+/// keeps its whole page allocated. Unneeded memory is freed slowly during turns, and faster before
+/// an announced sleep of a second or more. While the hash table still has too much memory, the loop
+/// wakes every second to free it.
 ///
 /// # Keys
 ///
-/// Keys may come from untrusted clients. Their hash uses a random secret, so clients cannot choose
-/// keys that collide or all belong to one core. But a client could learn the hash's secret by
-/// timing single lookups to within a few nanoseconds, or by observing to which cores many keys
-/// belong.
+/// Keys may come from untrusted clients. The hash of the keys uses a random secret, so clients
+/// cannot choose keys that collide or all belong to one core. But a client could learn the hash's
+/// secret by timing single lookups to within a few nanoseconds, or by observing to which cores many
+/// keys belong.
 ///
 /// # Examples
 ///
@@ -629,10 +629,10 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     ///
     /// # Panics
     ///
-    /// - If `index` is out of range.
-    /// - If `shards[index]` is not this thread's wheel, or this wheel has ended.
-    /// - If this thread has joined the group before.
-    /// - If the first core that joined has passed a different list of shards.
+    /// - Panics if `index` is out of range.
+    /// - Panics if `shards[index]` is not this thread's wheel, or this wheel has ended.
+    /// - Panics if this thread has joined the group before.
+    /// - Panics if the first core that joined passed a different list of shards.
     ///
     /// # Examples
     ///
@@ -750,8 +750,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     /// If necessary, registers the purgatory with the wheel and makes room in the wheel; then parks
-    /// an operation. Takes a [`When`] as separate fields, so that the caller's fast path need not
-    /// store it in memory.
+    /// an operation. Takes the fields of a [`When`], so that the caller's fast path need not store
+    /// the `When` in memory.
     #[cold]
     #[inline(never)]
     #[track_caller]
@@ -793,7 +793,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let waits = keys.all(|key| self.try_watch(id, key));
         ThreadWheel::catch_panic(PanicPlace::Drop, || drop(keys));
         drop(second_check);
-        // The operation does not wait if the second check or the iterator's own code has ended it.
+        // The second check or the iterator's own code may have ended the operation.
         let waits = waits
             && (self.condition_change_count.get() == changes_before_check
                 || self.table.borrow_mut().is_parked(id));
@@ -1147,8 +1147,8 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
     fn drop(&mut self) {
         let ids: Vec<Id> = self.table.get_mut().ids().collect();
         // Cancels all timers first: the drops below run the user's code, which may create another
-        // purgatory with the same `ClientId`. A timer of this purgatory that is still pending would
-        // fire in the new one.
+        // purgatory with the same `ClientId`. A timer that is still pending would complete an
+        // operation of the new purgatory.
         for &id in &ids {
             self.table.get_mut().try_cancel_timer(id);
         }
@@ -1166,7 +1166,7 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
     }
 }
 
-/// Calls `try_complete`. A panic counts as false.
+/// Calls `try_complete`, and returns false if it panics.
 #[inline]
 fn call_try_complete<Op: DelayedOperation>(operation: &mut Op) -> bool {
     ThreadWheel::catch_panic(PanicPlace::DelayedOperation, || operation.try_complete())

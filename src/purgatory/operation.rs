@@ -37,7 +37,7 @@ use std::{hash::Hash, num::NonZeroU64};
 pub trait DelayedOperation: 'static {
     /// Returns true if the condition holds. Unlike Kafka's method of this name, this method
     /// completes nothing: if it returns true, the purgatory calls
-    /// [`on_complete`](Self::on_complete). A panic counts as false.
+    /// [`on_complete`](Self::on_complete). A panic of `try_complete` counts as false.
     ///
     /// The purgatory calls `try_complete` when the operation is added, at events on its keys, when
     /// [`Purgatory::try_complete`](crate::purgatory::Purgatory::try_complete) is called, and
@@ -66,7 +66,7 @@ pub trait DelayedOperation: 'static {
     /// run after the outermost call.
     ///
     /// An operation that holds a clone of its own purgatory keeps the purgatory alive. If the
-    /// thread ends while such an operation waits, the operation and the purgatory leak.
+    /// thread ends while that operation waits, the operation and the purgatory leak.
     fn on_complete(self, how: Completion)
     where
         Self: Sized;
@@ -183,7 +183,7 @@ pub(super) struct Id {
 }
 
 impl Id {
-    /// Matches no operation or watch.
+    /// An `Id` that no operation or watch has.
     pub(super) const NONE: Self = Self { number: NonZeroU64::MIN, index: u32::MAX };
 }
 

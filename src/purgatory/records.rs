@@ -20,7 +20,7 @@ const PAGE_LEN_U32: u32 = 1 << PURGATORY_PAGE_BITS;
 
 /// A record that can be stored in [`Records`].
 pub(super) trait Record {
-    /// A free record. Dropping it has no effect.
+    /// A free record, which owns nothing that a drop would free.
     const FREE_RECORD: Self;
 
     /// Returns the field that holds the index of the next free record while this record is free.
@@ -50,7 +50,7 @@ struct Page<T> {
     records: Vec<T>,
     /// The first free record, or [`NONE`]. Always [`NONE`] in the current page.
     first_free: u32,
-    /// The number of records in use, not kept up to date in the current page.
+    /// The number of records in use; stale while the page is the current page.
     used_count: u32,
 }
 

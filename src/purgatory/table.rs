@@ -1,4 +1,5 @@
-//! The operations of one core and the watches on its keys. Calls no method of an operation.
+//! The operations of one core and the watches on its keys. The table calls no method of an
+//! operation.
 //!
 //! One record holds an operation, its timer and its *inline watch*, the operation's first watch on
 //! this core. While the purgatory checks the operation's condition, the operation is *checked out*
@@ -49,10 +50,10 @@ pub(super) struct Table<K, Op> {
     /// If there are at least this many keys, an add of a key calls
     /// [`add_chains_if_needed`](Self::add_chains_if_needed). The value is:
     ///
-    /// - While the table grows: zero.
-    /// - While chains are removed: the number of chains divided by [`SHRINK_ABOVE_CHAINS_PER_KEY`].
-    ///   This value also applies after a trim interval that ended with surplus chains.
-    /// - Otherwise: the number of chains divided by [`GROW_BELOW_CHAINS_PER_KEY`].
+    /// - Zero while the table grows.
+    /// - The number of chains divided by [`SHRINK_ABOVE_CHAINS_PER_KEY`] while chains are removed,
+    ///   and after a trim interval that ended with surplus chains.
+    /// - In all other cases, the number of chains divided by [`GROW_BELOW_CHAINS_PER_KEY`].
     grow_threshold: usize,
     is_removing_chains: bool,
     /// One cursor for each event that has a next watch, beginning with the outermost event.
@@ -64,7 +65,7 @@ pub(super) struct Table<K, Op> {
     /// matches an operation of another purgatory. The initial value is at most 2^63, so a program
     /// cannot use up the numbers.
     last_id_number: NonZeroU64,
-    /// True if this table has asked the thread's wheel to call [`trim`](Self::trim).
+    /// True if this table has requested a call of [`trim`](Self::trim) from the thread's wheel.
     trim_is_requested: bool,
     /// The number of calls of [`trim`](Self::trim) since the trim interval began.
     turns_in_trim_interval: u32,
@@ -82,8 +83,8 @@ struct ParkedOperation<K, Op> {
     operation: Option<Op>,
     /// Linked into a key's ring if the operation watches a key of this core.
     inline_watch: Watch<K>,
-    /// The index of the operation's latest [`WatchOnOtherCore`], or [`NONE`]. In a free record, the
-    /// index of the next free record.
+    /// The index of the operation's latest [`WatchOnOtherCore`], or [`NONE`]. A free record stores
+    /// the index of the next free record here.
     last_watch_on_other_core_index: u32,
     /// `None` unless the operation was forced to complete or has expired.
     completion: Option<Completion>,
@@ -120,8 +121,8 @@ struct SeparateWatch<K> {
     /// [`Id`]. For another core's operation, the number in the watch's own `Id`.
     id_number: Option<NonZeroU64>,
     operation: Id,
-    /// The core of the operation, or [`LOCAL_CORE`]. In a free record, the index of the next free
-    /// record.
+    /// The core of the operation, or [`LOCAL_CORE`]. A free record stores the index of the next
+    /// free record here.
     operation_core: u32,
     watch: Watch<K>,
 }
@@ -247,9 +248,9 @@ impl<K, Op> ParkedOperation<K, Op> {
         operation
     }
 
-    /// Cancels the operation's timer. Returns true if the timer was pending or, after the thread's
-    /// wheel has ended, if the operation is not completed. After the result true, the caller must
-    /// complete or take the operation.
+    /// Cancels the operation's timer. Returns true if the timer was pending. After the end of the
+    /// thread's wheel, returns true if the operation is not completed. If the result is true, the
+    /// caller must complete or take the operation.
     #[inline(always)]
     fn try_cancel_timer(&self) -> bool {
         // Drops nothing: the callback of this timer belongs to the wheel and has no destructor.
@@ -362,9 +363,9 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Records the completion of an operation whose timer has fired or was cancelled, and takes the
-    /// operation. Returns `None` if the operation is checked out: it completes after its check.
-    /// Also returns `None` if the operation has ended: a program may run the drained timer of an
-    /// ended operation.
+    /// operation. Returns `None` if the operation is checked out: the operation then completes
+    /// after its check. Also returns `None` if the operation has ended: a program may run the
+    /// drained timer of an ended operation.
     pub(super) fn complete_and_take(&mut self, index: u32, how: Completion) -> Option<Op> {
         let parked = self.operations.get_mut(index).filter(|it| it.completion.is_none())?;
         let operation = parked.operation.take();
@@ -655,9 +656,9 @@ impl<K, Op> Table<K, Op> {
 
     /// Begins to remove chains if there were surplus chains during the whole trim interval that
     /// ends now. To detect a lasting surplus, lowers `grow_threshold` at the end of each interval
-    /// with surplus chains. If the number of keys reaches the lowered threshold, an add replaces
-    /// it. A threshold that is still lowered at the end of the next interval shows that the surplus
-    /// has lasted.
+    /// with surplus chains. An add that reaches the lowered threshold computes a new threshold. A
+    /// threshold that is still lowered at the end of the next interval shows that the surplus has
+    /// lasted.
     fn end_chain_trim_interval(&mut self) {
         if self.has_surplus_chains() {
             let regular = self.chain_heads.len() / GROW_BELOW_CHAINS_PER_KEY;
@@ -724,7 +725,8 @@ impl<K, Op> Table<K, Op> {
             let parked = self.operations.get(reached.index())?;
             (parked.id_number?, WatchingOperation::Local(reached.index()), &parked.inline_watch)
         };
-        // A larger number means that this watch and all later watches were added during the event.
+        // A watch with a larger number, and all watches after it in the ring, were added during the
+        // event.
         if number > event.last_id_number_at_start {
             return None;
         }

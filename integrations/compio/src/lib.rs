@@ -33,7 +33,7 @@ use corewheel::{Config, TimerFd, local_timer};
 /// Limits each turn, so that other tasks run between turns.
 const BUDGET: usize = 1_024;
 
-/// The tick is short, to match the precision of compio's own timers.
+/// Matches the precision of compio's own timers.
 const TICK: Duration = Duration::from_micros(20);
 
 /// The handle of a task that drives the wheel.
@@ -49,7 +49,7 @@ type DriverTask = JoinHandle<io::Result<Infallible>>;
 ///
 /// # Errors
 ///
-/// If the runtime cannot be created, or [`run_in`] would fail.
+/// Fails if the runtime cannot be created, or [`run_in`] would fail.
 ///
 /// # Examples
 ///
@@ -83,7 +83,8 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 ///
 /// # Errors
 ///
-/// If [`spawn_driver`] would fail, or the runtime later fails to wait for the wheel's descriptor.
+/// Fails if [`spawn_driver`] would fail, or the runtime later fails to wait for the wheel's
+/// descriptor.
 ///
 /// # Examples
 ///
@@ -151,12 +152,12 @@ fn block_on<F: Future>(
 ///
 /// # Errors
 ///
-/// If no file descriptor can be opened ([`TimerFdError`](corewheel::TimerFdError)), for example
-/// because the wheel's time is virtual.
+/// Fails if no file descriptor can be opened ([`TimerFdError`](corewheel::TimerFdError)), for
+/// example because the wheel's time is virtual.
 ///
 /// # Panics
 ///
-/// If `spawn_driver` is called outside of a runtime.
+/// Panics if `spawn_driver` is called outside of a runtime.
 pub fn spawn_driver() -> io::Result<JoinHandle<io::Result<Infallible>>> {
     let timer = PollFd::new(local_timer().timer_fd()?)?;
     timer.arm();

@@ -22,7 +22,7 @@ use corewheel::Config;
 use glommio::{LocalExecutorBuilder, timer};
 use io_uring::IoUring;
 
-/// The tick is short, to match the precision of glommio's own timers.
+/// Matches the precision of glommio's own timers.
 const TICK: Duration = Duration::from_micros(20);
 
 /// Runs `future` on this thread, in a glommio executor that drives the thread's wheel. Returns the
@@ -33,13 +33,13 @@ const TICK: Duration = Duration::from_micros(20);
 ///
 /// # Errors
 ///
-/// If the kernel refuses `io_uring` ([`is_io_uring_unavailable`]), or the executor cannot be
+/// Fails if the kernel refuses `io_uring` ([`is_io_uring_unavailable`]), or the executor cannot be
 /// created, for example because `ulimit -l` is below 512 KiB.
 ///
 /// # Panics
 ///
-/// If [`drive`] would panic, or `run` is called inside another glommio executor. On Linux before
-/// 5.8, glommio panics or ends the process.
+/// Panics if [`drive`] would panic, or `run` is called inside another glommio executor. On Linux
+/// before 5.8, glommio panics or ends the process.
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     // Returns an error if `io_uring` is missing; glommio would panic instead.
     drop(IoUring::new(1)?);
@@ -62,7 +62,7 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 ///
 /// # Panics
 ///
-/// If the thread cannot have a wheel, because it is exiting or 16,384 shards exist.
+/// Panics if the thread cannot have a wheel, because it is exiting or 16,384 shards exist.
 #[track_caller]
 pub fn drive() -> impl Future<Output = Infallible> {
     corewheel::future::drive(timer::sleep)

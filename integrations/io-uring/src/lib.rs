@@ -26,11 +26,10 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! Timers add only one clock reading to a wait: no submission, no completion, no system call. An
-//! urgent remote request writes to an eventfd, which the ring polls.
+//! An urgent remote request writes to an eventfd, which the ring polls.
 //!
-//! Instead, a ring can poll a `TimerFd` (corewheel with the feature `fd`), but each wait costs an
-//! additional submission and system call.
+//! Without this package, a ring can poll a `TimerFd` (corewheel with the feature `fd`), but each
+//! wait costs an additional submission and system call.
 
 #![cfg(target_os = "linux")]
 
@@ -52,7 +51,7 @@ use rustix::{
     io::Errno,
 };
 
-/// The `user_data` of the driver's own completions. No other submission may use this value.
+/// The `user_data` of the driver's own completions. No other submission may use this `user_data`.
 pub const WAKE_USER_DATA: u64 = u64::MAX;
 
 /// The maximum length of one wait. Longer waits could overflow, because the kernel adds nanoseconds
@@ -79,8 +78,8 @@ impl Driver {
     ///
     /// # Errors
     ///
-    /// If the system cannot create an eventfd. If the configuration cannot be installed:
-    /// [`io::Error::get_ref`] returns the [`ConfigError`](corewheel::ConfigError).
+    /// Fails if the system cannot create an eventfd. Fails if the configuration cannot be
+    /// installed: then [`io::Error::get_ref`] returns the [`ConfigError`](corewheel::ConfigError).
     pub fn install(config: Config) -> io::Result<Self> {
         let wake_fd = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let hook_fd = Arc::clone(&wake_fd);
@@ -97,8 +96,9 @@ impl Driver {
     /// monotonic clock, even if the wheel has another clock.
     ///
     /// The last entry in the queue must not be linked to the next (`IO_LINK`), because the driver
-    /// queues its poll next. No entry may wait for all earlier ones (`IO_DRAIN`), because the
-    /// driver's poll may never complete. Once the wheel is drained, the call no longer waits.
+    /// queues its poll next. No entry may wait for all earlier entries (`IO_DRAIN`), because the
+    /// driver's poll may never complete. After a drain of the wheel, `submit_and_wait` no longer
+    /// waits.
     ///
     /// Cost: one [`IoUring::submit_and_wait`] and a clock reading; after a wake, also a submission.
     ///
@@ -168,7 +168,7 @@ pub fn is_io_uring_unavailable(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported)
 }
 
-/// Ignores timeouts, interruptions, and `EBUSY`, after which completions must be taken.
+/// Ignores timeouts, interruptions and `EBUSY`. After `EBUSY`, the caller must take completions.
 fn ignore_transient(result: io::Result<usize>) -> io::Result<()> {
     match result.as_ref().err().and_then(Errno::from_io_error) {
         Some(Errno::TIME | Errno::INTR | Errno::BUSY) => Ok(()),

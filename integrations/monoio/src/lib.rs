@@ -18,8 +18,8 @@
 //! ```
 //!
 //! On Linux the driver usually waits for the wheel's [`TimerFd`](corewheel::LocalTimer::timer_fd),
-//! so timers are as exact as the wheel's tick. Elsewhere the driver sleeps with monoio's own timer,
-//! which rounds up to milliseconds. monoio fires all due timers before other tasks run.
+//! so timers are as exact as the wheel's tick. On other systems, the driver sleeps with monoio's
+//! own timer, which rounds up to milliseconds. monoio fires all due timers before other tasks run.
 
 #![cfg(unix)]
 
@@ -49,11 +49,11 @@ const TICK: Duration = Duration::from_micros(20);
 ///
 /// # Errors
 ///
-/// If the runtime cannot be created.
+/// Fails if the runtime cannot be created.
 ///
 /// # Panics
 ///
-/// If [`drive`] would panic, or `run` is called inside another monoio runtime.
+/// Panics if [`drive`] would panic, or `run` is called inside another monoio runtime.
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     // Fails if the thread already has a wheel, which it then keeps.
     let _ = Config::new().tick(TICK).install();
@@ -89,7 +89,7 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 ///
 /// # Panics
 ///
-/// If the thread cannot have a wheel, because it is exiting or 16,384 shards exist.
+/// Panics if the thread cannot have a wheel, because it is exiting or 16,384 shards exist.
 #[track_caller]
 pub fn drive() -> impl Future<Output = Infallible> {
     let fallback = corewheel::future::drive(time::sleep);

@@ -30,7 +30,7 @@ use async_executor::LocalExecutor;
 use async_io::Timer;
 use corewheel::{Config, local_timer};
 
-/// The tick is short, to match the precision of smol's own timers.
+/// Matches the precision of smol's own timers.
 const TICK: Duration = Duration::from_micros(20);
 
 /// Limits each turn, so that other tasks run between turns.
@@ -44,7 +44,7 @@ const BUDGET: usize = 1_024;
 ///
 /// # Panics
 ///
-/// If [`drive`] would panic.
+/// Panics if [`drive`] would panic.
 pub fn run<F: Future>(tasks: &LocalExecutor<'_>, future: F) -> F::Output {
     // Fails if the thread already has a wheel, which it then keeps.
     let _ = Config::new().tick(TICK).install();
@@ -75,7 +75,7 @@ pub fn run<F: Future>(tasks: &LocalExecutor<'_>, future: F) -> F::Output {
 ///
 /// # Panics
 ///
-/// If the thread cannot have a wheel, because it is exiting or 16,384 shards exist.
+/// Panics if the thread cannot have a wheel, because it is exiting or 16,384 shards exist.
 #[track_caller]
 pub fn drive() -> impl Future<Output = Infallible> {
     corewheel::future::drive(Timer::after)

@@ -13,8 +13,9 @@
 //! ```
 //!
 //! - **A current-thread runtime per core, on Linux and Android**: [`run`], or [`run_in`] for an
-//!   existing runtime, or [`spawn_driver`] for an existing `LocalSet`. All three drive the thread's
-//!   wheel ([`local_timer`](corewheel::local_timer)), whose callbacks run between the tasks.
+//!   existing runtime, or [`spawn_driver`] for an existing `LocalSet`. Each of these functions
+//!   drives the thread's wheel ([`local_timer`](corewheel::local_timer)), whose callbacks run
+//!   between the tasks.
 //! - **A multi-thread runtime**: [`time`], for sleeps and deadlines of tasks, and [`time::timers`]
 //!   for packages that take [`Timers`](corewheel::future::Timers). By default, each thread's
 //!   futures use a wheel of [`Timers::per_worker`](corewheel::future::Timers::per_worker), and a

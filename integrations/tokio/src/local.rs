@@ -36,12 +36,12 @@ const TICK: Duration = Duration::from_micros(100);
 ///
 /// # Errors
 ///
-/// If the runtime cannot be created, or [`spawn_driver`] would fail.
+/// Fails if the runtime cannot be created, or [`spawn_driver`] would fail.
 ///
 /// # Panics
 ///
-/// If `run` is called inside another runtime, or if `future` uses `tokio::time`. To use tokio's
-/// timer too, build a runtime with `enable_all` and call [`run_in`].
+/// Panics if `run` is called inside another runtime, or if `future` uses `tokio::time`. To use
+/// tokio's timer too, build a runtime with `enable_all` and call [`run_in`].
 ///
 /// # Examples
 ///
@@ -128,7 +128,8 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     let driver = match create_driver(&runtime) {
         Ok(driver) => driver,
         Err(error) => {
-            // Inside another runtime, dropping this runtime would panic and hide the error.
+            // If `run` is called inside another runtime, dropping this runtime would panic and hide
+            // the error.
             runtime.shutdown_background();
             return Err(error);
         }
@@ -148,11 +149,12 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 ///
 /// # Errors
 ///
-/// If [`spawn_driver`] would fail.
+/// Fails if [`spawn_driver`] would fail.
 ///
 /// # Panics
 ///
-/// If `run_in` is called inside another runtime, or if `runtime` was built without `enable_io`.
+/// Panics if `run_in` is called inside another runtime, or if `runtime` was built without
+/// `enable_io`.
 ///
 /// # Examples
 ///
@@ -221,14 +223,14 @@ fn block_on<F: Future>(
 ///
 /// # Errors
 ///
-/// If no file descriptor can be opened ([`TimerFdError`](corewheel::TimerFdError)), for example
-/// because the wheel's time is virtual. If the runtime does not accept the descriptor. If this
-/// package already drives the thread's wheel: this error has the kind
+/// Fails if no file descriptor can be opened ([`TimerFdError`](corewheel::TimerFdError)), for
+/// example because the wheel's time is virtual, or the runtime does not accept the descriptor. If
+/// this package already drives the thread's wheel, the error has the kind
 /// [`AlreadyExists`](io::ErrorKind::AlreadyExists).
 ///
 /// # Panics
 ///
-/// If `spawn_driver` is called outside of a `LocalSet`, or the runtime was built without
+/// Panics if `spawn_driver` is called outside of a `LocalSet`, or the runtime was built without
 /// `enable_io`.
 #[track_caller]
 pub fn spawn_driver() -> io::Result<JoinHandle<io::Result<Infallible>>> {

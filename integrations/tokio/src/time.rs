@@ -43,19 +43,19 @@
 //! - A poll panics if no timer is available, because the wheel is full or its thread has ended.
 //! - A wait of more than a second returns `Pending` once if first polled after its deadline.
 //! - A future can stay pending after its runtime has ended. tokio's futures panic.
-//! - After a reset, a [`Sleep`] that is not waiting gets a timer only at its next poll. Until then,
-//!   [`Sleep::is_elapsed`] stays false.
+//! - After a reset, a [`Sleep`] that is not waiting gets a timer only at its next poll. Until that
+//!   poll, [`Sleep::is_elapsed`] stays false.
 //! - [`pause`] affects only the thread that calls it. Futures created before the call stay in real
 //!   time, and so do [`corewheel::local_timer`] and [`corewheel::future`]. The paused clock can
 //!   advance while a blocking task runs, such as `spawn_blocking`, `tokio::fs` or a DNS lookup. To
-//!   wait for such a task in real time, call [`resume`] before and [`pause`] after it.
+//!   wait for a blocking task in real time, call [`resume`] before and [`pause`] after it.
 //! - The paused clock advances automatically only in [`run`](crate::run), and in a runtime whose
 //!   hook is [`auto_advance`]. Instead of `#[tokio::test]`, write a `#[test]` that calls
 //!   [`run`](crate::run), and first call [`pause`] in its future; `start_paused` stops only tokio's
 //!   clock.
 //! - `std::time::Instant::now()` is never virtual: read the time with [`Instant::now`]. A
 //!   [`corewheel::Shard`] follows virtual time if it is configured with [`clock`].
-//! - [`DelayQueue`] is not `Sync`. Its page lists how its methods differ.
+//! - [`DelayQueue`] is not `Sync`. The page of `DelayQueue` lists how its methods differ.
 
 mod current_timers;
 pub mod delay_queue;

@@ -274,7 +274,7 @@ impl VirtualTime {
     /// which would wait for ever.
     ///
     /// The call never returns if a task sets new deadlines for ever, for example by looping over an
-    /// interval. Use [`advance`](Self::advance) for such a task.
+    /// interval. For tasks that never end, use [`advance`](Self::advance).
     ///
     /// # Panics
     ///

@@ -23,7 +23,7 @@ static DEFAULT_TIMERS: OnceLock<Timers> = OnceLock::new();
 ///
 /// # Errors
 ///
-/// If the default timers are already set, by an earlier call or use of this module. The error
+/// Fails if the default timers are already set, by an earlier call or use of this module. The error
 /// contains `timers`.
 ///
 /// # Examples
@@ -86,7 +86,7 @@ impl From<SetDefaultTimersError> for io::Error {
 ///
 /// # Panics
 ///
-/// If the default timers cannot be started.
+/// Panics if the default timers cannot be started.
 pub fn timers() -> Timers {
     current_timers().into_owned()
 }

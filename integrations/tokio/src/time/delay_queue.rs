@@ -57,7 +57,7 @@ use super::{Instant, Sleep, current_timers::now, sleep_until, virtual_time::pani
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct DelayQueue<T> {
-    /// Contains indices of `entries`. Its ticks count from `start`.
+    /// Contains indices of `entries`. A tick is a millisecond, counted from `start`.
     wheel: Wheel<usize>,
     entries: Slab<Entry<T>>,
     /// The time of the first insert or poll; `new` must not read the time, which could start the
@@ -113,7 +113,7 @@ impl<T> DelayQueue<T> {
     ///
     /// # Panics
     ///
-    /// If the queue has 2^25 - 1 entries, or the default timers cannot be started.
+    /// Panics if the queue has 2^25 - 1 entries, or the default timers cannot be started.
     #[track_caller]
     pub fn insert(&mut self, value: T, timeout: Duration) -> Key {
         self.insert_at(value, now().saturating_add(timeout))
@@ -123,7 +123,7 @@ impl<T> DelayQueue<T> {
     ///
     /// # Panics
     ///
-    /// If the queue has 2^25 - 1 entries, or the default timers cannot be started.
+    /// Panics if the queue has 2^25 - 1 entries, or the default timers cannot be started.
     #[track_caller]
     pub fn insert_at(&mut self, value: T, when: Instant) -> Key {
         let tick = self.tick_of(when);
@@ -143,7 +143,7 @@ impl<T> DelayQueue<T> {
     ///
     /// # Panics
     ///
-    /// If no timer is available, or nothing advances the [paused](super::pause) clock.
+    /// Panics if no timer is available, or nothing advances the [paused](super::pause) clock.
     pub fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<Option<Expired<T>>> {
         panic_if_stuck();
         // As in tokio-util, a task that takes many due entries yields to other tasks.
@@ -170,8 +170,8 @@ impl<T> DelayQueue<T> {
                 Pin::new(&mut *delay).reset(next);
             }
             ready!(delay.poll_unconstrained(cx));
-            // The sleep can have elapsed by another clock. Either it was created before `pause`, or
-            // a full wheel refused the sleep's timer and another wheel accepted it.
+            // The sleep can have elapsed by another clock: the sleep was created before `pause`, or
+            // another wheel accepted its timer because this wheel was full.
             let again = sleep_until(next);
             if again.clamped_deadline() < next {
                 return Poll::Pending; // `next` is beyond the clock's range.
@@ -184,7 +184,7 @@ impl<T> DelayQueue<T> {
     ///
     /// # Panics
     ///
-    /// If the entry has left the queue.
+    /// Panics if the entry has left the queue.
     #[track_caller]
     pub fn deadline(&self, key: &Key) -> Instant {
         self.entry(key).expect(STALE).deadline
@@ -194,7 +194,7 @@ impl<T> DelayQueue<T> {
     ///
     /// # Panics
     ///
-    /// If the entry has left the queue.
+    /// Panics if the entry has left the queue.
     #[track_caller]
     pub fn remove(&mut self, key: &Key) -> Expired<T> {
         self.try_remove(key).expect(STALE)
@@ -206,7 +206,7 @@ impl<T> DelayQueue<T> {
         self.wheel.remove(key.wheel_key);
         let removed = self.take(key.index);
         if self.is_empty() {
-            // The next poll returns `None`.
+            // The woken task's next poll returns `None`.
             self.waker.take().into_iter().for_each(Waker::wake);
         }
         Some(removed)
@@ -216,7 +216,7 @@ impl<T> DelayQueue<T> {
     ///
     /// # Panics
     ///
-    /// If the entry has left the queue, or the default timers cannot be started.
+    /// Panics if the entry has left the queue, or the default timers cannot be started.
     #[track_caller]
     pub fn reset(&mut self, key: &Key, timeout: Duration) {
         self.reset_at(key, now().saturating_add(timeout));
@@ -226,7 +226,7 @@ impl<T> DelayQueue<T> {
     ///
     /// # Panics
     ///
-    /// If the entry has left the queue.
+    /// Panics if the entry has left the queue.
     #[track_caller]
     pub fn reset_at(&mut self, key: &Key, when: Instant) {
         let tick = self.tick_of(when);

@@ -58,8 +58,8 @@ impl Instant {
         self.0.checked_sub(duration).map(Self)
     }
 
-    /// Returns the instant `duration` later, or 584 years later if it cannot be represented. No
-    /// clock reaches such an instant.
+    /// Returns the instant `duration` later, or 584 years later if the platform cannot represent
+    /// it. No clock gets that far.
     pub(super) fn saturating_add(self, duration: Duration) -> Self {
         self.checked_add(duration).unwrap_or_else(|| self + Duration::from_nanos(u64::MAX))
     }

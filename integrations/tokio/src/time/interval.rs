@@ -18,7 +18,7 @@ const MISSED_AFTER: Duration = Duration::from_millis(5);
 ///
 /// # Panics
 ///
-/// If `period` is zero, or the default timers cannot be started.
+/// Panics if `period` is zero, or the default timers cannot be started.
 ///
 /// # Examples
 ///
@@ -42,7 +42,7 @@ pub fn interval(period: Duration) -> Interval {
 ///
 /// # Panics
 ///
-/// If `period` is zero, or the default timers cannot be started.
+/// Panics if `period` is zero, or the default timers cannot be started.
 #[track_caller]
 pub fn interval_at(start: Instant, period: Duration) -> Interval {
     Interval::new(sleep_until(start), period)
@@ -88,7 +88,7 @@ impl Interval {
     ///
     /// # Panics
     ///
-    /// If no timer is available, or nothing advances the [paused](super::pause) clock.
+    /// Panics if no timer is available, or nothing advances the [paused](super::pause) clock.
     pub async fn tick(&mut self) -> Instant {
         poll_fn(|cx| self.poll_tick(cx)).await
     }
@@ -97,7 +97,7 @@ impl Interval {
     ///
     /// # Panics
     ///
-    /// If no timer is available, or nothing advances the [paused](super::pause) clock.
+    /// Panics if no timer is available, or nothing advances the [paused](super::pause) clock.
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
         ready!(Pin::new(&mut self.delay).poll(cx));
         let due = self.delay.deadline();
@@ -114,7 +114,7 @@ impl Interval {
         self.reset_after(self.period);
     }
 
-    /// Moves the next tick to now.
+    /// Moves the next tick to the current time.
     pub fn reset_immediately(&mut self) {
         self.reset_at(self.now());
     }

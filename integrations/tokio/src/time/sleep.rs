@@ -17,7 +17,7 @@ use super::{
 ///
 /// # Panics
 ///
-/// If the default timers cannot be started.
+/// Panics if the default timers cannot be started.
 #[track_caller]
 pub fn sleep(duration: Duration) -> Sleep {
     let inner = current_timers().sleep(duration);
@@ -28,17 +28,17 @@ pub fn sleep(duration: Duration) -> Sleep {
 ///
 /// # Panics
 ///
-/// If the default timers cannot be started.
+/// Panics if the default timers cannot be started.
 #[track_caller]
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep { inner: current_timers().sleep_until(deadline.into_std()), deadline }
 }
 
-/// Waits until its deadline; created by [`sleep`] and [`sleep_until`]. It never ends before its
-/// deadline. A timer rounds the deadline up to a tick: 1 ms by default, and 100 us on a wheel that
-/// [`run`](crate::run) creates.
+/// Waits until its deadline; created by [`sleep`] and [`sleep_until`]. A timer rounds the deadline
+/// up to a tick: 1 ms by default, and 100 us on a wheel that [`run`](crate::run) creates.
 ///
-/// Once ready, it stays ready until it is [reset](Self::reset). Dropping it cancels its timer.
+/// Once ready, a sleep stays ready until it is [reset](Self::reset). Dropping a sleep cancels its
+/// timer.
 ///
 /// # Examples
 ///
@@ -62,7 +62,7 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 #[must_use = "futures do nothing unless polled"]
 pub struct Sleep {
     inner: future::Sleep<SharedWheel>,
-    /// The requested deadline, which `inner` limits to the range of its clock.
+    /// The requested deadline; the deadline of `inner` is limited to the range of the clock.
     deadline: Instant,
 }
 

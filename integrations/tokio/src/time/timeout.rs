@@ -13,7 +13,7 @@ use super::{Instant, Sleep, error::Elapsed, sleep, sleep_until};
 ///
 /// # Panics
 ///
-/// If the default timers cannot be started.
+/// Panics if the default timers cannot be started.
 ///
 /// # Examples
 ///
@@ -39,7 +39,7 @@ pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoF
 ///
 /// # Panics
 ///
-/// If the default timers cannot be started.
+/// Panics if the default timers cannot be started.
 #[track_caller]
 pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
     Timeout { value: future.into_future(), delay: sleep_until(deadline) }

@@ -123,20 +123,20 @@ enum Request {
     SetMode(Mode, Sender<bool>),
     /// Fires the due timers.
     Turn(Sender<bool>),
-    /// Advances the clock to the next deadline, and fires its timers. Answers true if any fired.
-    /// Only [`auto_advance`] sends this request, so the runtime has the hook, and the helper stops
-    /// checking whether the runtime is idle.
+    /// Advances the clock to the next deadline, and fires its timers. Answers true if a timer
+    /// fired. Only [`auto_advance`] sends this request, so the runtime has the hook, and the helper
+    /// stops checking whether the runtime is idle.
     Step(Sender<bool>),
     End,
 }
 
 /// The state of a helper's clock.
 enum Mode {
-    /// In step with real time.
+    /// The clock runs with real time.
     FollowsRealTime,
-    /// Stopped, in a runtime that may lack the hook [`auto_advance`].
+    /// The clock is paused, in a runtime that may lack the hook [`auto_advance`].
     PausedWithoutHook(IdleDetector),
-    /// Stopped, in a runtime whose hook advances the clock.
+    /// The clock is paused, in a runtime whose hook advances the clock.
     PausedWithHook,
 }
 
@@ -154,7 +154,7 @@ impl IdleDetector {
         let park_count =
             Some(self.runtime.worker_park_unpark_count(0)).filter(|count| count % 2 == 1);
         #[cfg(not(target_has_atomic = "64"))]
-        let park_count = None; // tokio does not count parks here
+        let park_count = None; // tokio counts no parks on this target
         let before = std::mem::replace(&mut self.last_park_count, park_count);
         park_count.is_some() && park_count == before
     }
@@ -168,14 +168,14 @@ impl IdleDetector {
 /// In a test, call `pause` first, inside [`run`](crate::run) or a runtime built with
 /// [`auto_advance`].
 ///
-/// In a runtime without [`auto_advance`], such as the runtime of `#[tokio::test]`, call [`advance`].
-/// If a runtime without the hook stays idle for 1 to 2 s, its waits usually fail instead of
-/// hanging. Then a waiting future of this module panics, and a future of
+/// In a runtime without [`auto_advance`], such as the runtime of `#[tokio::test]`, call
+/// [`advance`]. If a runtime without the hook stays idle for 1 to 2 s, its waits usually fail
+/// instead of hanging: a waiting future of this module panics, and a future of
 /// [`timers`](super::timers) ends.
 ///
 /// # Panics
 ///
-/// If the clock is paused already, or outside of a current-thread runtime.
+/// Panics if the clock is paused already, or if called outside of a current-thread runtime.
 ///
 /// # Examples
 ///
@@ -215,7 +215,7 @@ pub fn pause() {
 ///
 /// # Panics
 ///
-/// If the clock is not paused.
+/// Panics if the clock is not paused.
 #[track_caller]
 pub fn resume() {
     let current =
@@ -230,7 +230,7 @@ pub fn resume() {
 ///
 /// # Panics
 ///
-/// If the clock is not paused.
+/// Panics if the clock is not paused.
 pub async fn advance(duration: Duration) {
     // Drops `current` before the await, because `current` is not `Send`.
     {
@@ -329,7 +329,7 @@ pub(super) fn timers() -> Option<Timers> {
     Some(current()?.timers.clone())
 }
 
-/// Panics if the helper has advanced the clock, because the runtime was idle and has no hook.
+/// Panics if the runtime has no hook and was idle, so that the helper has advanced the clock.
 pub(super) fn panic_if_stuck() {
     assert!(
         current().is_none_or(|current| current.stuck.try_iter().count() == 0),
