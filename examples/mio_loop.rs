@@ -91,7 +91,7 @@ fn main() -> io::Result<()> {
     let client = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
 
     // Client 1 sends one packet. Client 2 sends packets until the loop has reported client 1.
-    let spoke = Instant::now();
+    let last_sent_at = Instant::now();
     client.send_to(&[1], address)?;
     let (silent, found) = loop {
         client.send_to(&[2], address)?;
@@ -101,14 +101,14 @@ fn main() -> io::Result<()> {
     };
     // Another thread's closure runs in the next turn.
     let (answer, answers) = mpsc::channel();
-    let asked = Instant::now();
+    let request_sent_at = Instant::now();
     shard.run(move || answer.send(local_timer().len()).expect("main waits for it"));
     let live = answers.recv().expect("the loop answers");
 
-    let silence = found - spoke;
+    let silence = found - last_sent_at;
     println!(
         "client {silent} is offline after {silence:?}; {live} timer live; answer after {:?}",
-        asked.elapsed()
+        request_sent_at.elapsed()
     );
     assert_eq!((silent, live), (1, 1), "only client 1 is offline");
     assert!(silence >= LEASE, "a lease ended early");

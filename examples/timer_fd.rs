@@ -43,23 +43,23 @@ mod linux {
         socket: UdpSocket,
         server: SocketAddr,
         sent: u32,
-        retry: Option<TimerHandle>,
+        retry_timer: Option<TimerHandle>,
         outcome: Option<Outcome>,
     }
 
     fn send(request: &Rc<RefCell<Request>>) {
-        let again = Rc::clone(request);
+        let request_clone = Rc::clone(request);
         let mut request = request.borrow_mut();
         // A failed send counts as a lost packet.
         let _ = request.socket.send_to(b"time?", request.server);
         let wait = FIRST_WAIT * 2u32.pow(request.sent);
         request.sent += 1;
-        request.retry = Some(local_timer().add(wait, move || send(&again)));
+        request.retry_timer = Some(local_timer().add(wait, move || send(&request_clone)));
     }
 
     fn end(request: &RefCell<Request>, outcome: Outcome) {
         let mut request = request.borrow_mut();
-        request.retry.take().map(TimerHandle::cancel);
+        request.retry_timer.take().map(TimerHandle::cancel);
         request.outcome = Some(outcome);
     }
 
@@ -67,8 +67,13 @@ mod linux {
     fn ask(server: SocketAddr) -> io::Result<(Outcome, u32)> {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         let answers = socket.try_clone()?;
-        let request =
-            Rc::new(RefCell::new(Request { socket, server, sent: 0, retry: None, outcome: None }));
+        let request = Rc::new(RefCell::new(Request {
+            socket,
+            server,
+            sent: 0,
+            retry_timer: None,
+            outcome: None,
+        }));
         let late = Rc::clone(&request);
         let deadline = local_timer().add(REQUEST_TIMEOUT, move || end(&late, Outcome::TimedOut));
         send(&request);
@@ -98,11 +103,11 @@ mod linux {
         }
     }
 
-    fn serve_badly(socket: &UdpSocket) -> io::Result<()> {
+    fn run_lossy_server(socket: &UdpSocket) -> io::Result<()> {
         let mut packet = [0; 16];
-        for heard in 1.. {
+        for request_number in 1.. {
             let (length, client) = socket.recv_from(&mut packet)?;
-            if heard % 3 == 0 {
+            if request_number % 3 == 0 {
                 socket.send_to(&packet[..length], client)?;
             }
         }
@@ -110,23 +115,23 @@ mod linux {
     }
 
     pub(super) fn main() -> io::Result<()> {
-        let lossy = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let address = lossy.local_addr()?;
-        thread::spawn(move || serve_badly(&lossy));
+        let lossy_server = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let address = lossy_server.local_addr()?;
+        thread::spawn(move || run_lossy_server(&lossy_server));
         let begun = Instant::now();
         let (outcome, sent) = ask(address)?;
-        let took = begun.elapsed();
-        println!("{outcome:?} after {sent} packets and {took:?}");
+        let duration = begun.elapsed();
+        println!("{outcome:?} after {sent} packets and {duration:?}");
         assert_eq!((outcome, sent), (Outcome::Answered, 3));
-        assert!(took >= FIRST_WAIT * 3, "a repetition was too early");
+        assert!(duration >= FIRST_WAIT * 3, "a repetition was too early");
 
-        let deaf = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let silent_server = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         let begun = Instant::now();
-        let (outcome, sent) = ask(deaf.local_addr()?)?;
-        let took = begun.elapsed();
-        println!("{outcome:?} after {sent} packets and {took:?}");
+        let (outcome, sent) = ask(silent_server.local_addr()?)?;
+        let duration = begun.elapsed();
+        println!("{outcome:?} after {sent} packets and {duration:?}");
         assert_eq!(outcome, Outcome::TimedOut);
-        assert!(took >= REQUEST_TIMEOUT && local_timer().is_empty());
+        assert!(duration >= REQUEST_TIMEOUT && local_timer().is_empty());
         Ok(())
     }
 }

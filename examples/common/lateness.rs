@@ -20,34 +20,37 @@ type SleepFn = fn(Duration) -> Task;
 
 /// The two timers are measured alternately, each in this many rounds.
 const ROUNDS: u64 = 4;
-const SLEEPERS: u64 = 32;
-const SLEEPS: u64 = 50;
-const BUSY_TASKS: usize = 4;
-/// A busy task computes for this long, and then sleeps for `PAUSE` with the runtime's own timer.
-const BUSY: Duration = Duration::from_micros(200);
-const PAUSE: Duration = Duration::from_micros(200);
+const SLEEPER_COUNT: u64 = 32;
+const SLEEPS_PER_TASK: u64 = 50;
+const BUSY_TASK_COUNT: usize = 4;
+/// A busy task computes for this long, and then sleeps for `BUSY_TASK_PAUSE` with the runtime's own
+/// timer.
+const BUSY_TIME: Duration = Duration::from_micros(200);
+const BUSY_TASK_PAUSE: Duration = Duration::from_micros(200);
 /// How long the program waits for all shards to publish their counts.
 const PUBLISH_WAIT: Duration = Duration::from_millis(50);
 
-/// Measures both timers in `runtime`, and prints a row of a table for each, in microseconds. `own`
-/// sleeps with the runtime's own timer, which has this `resolution`.
+/// Measures both timers in `runtime`, and prints a row of a table for each, in microseconds.
+/// `own_sleep` sleeps with the runtime's own timer, which has this `resolution`.
 pub(crate) async fn compare(
     runtime: &str,
     resolution: &str,
     spawn: impl Fn(Task) -> Task,
-    own: SleepFn,
-    corewheel: SleepFn,
+    own_sleep: SleepFn,
+    corewheel_sleep: SleepFn,
 ) {
     let mut lateness = [(); 2].map(|()| [(); 2].map(|()| empty_histogram()));
     for _ in 0..ROUNDS {
         for ((sleep, expected), lateness) in
-            [(own, 0), (corewheel, 2 * SLEEPERS * SLEEPS)].into_iter().zip(&mut lateness)
+            [(own_sleep, 0), (corewheel_sleep, 2 * SLEEPER_COUNT * SLEEPS_PER_TASK)]
+                .into_iter()
+                .zip(&mut lateness)
         {
-            let before = count_fired(own).await;
-            for (busy_tasks, lateness) in [0, BUSY_TASKS].into_iter().zip(lateness) {
-                *lateness += measure(&spawn, own, sleep, busy_tasks).await;
+            let before = count_fired(own_sleep).await;
+            for (busy_tasks, lateness) in [0, BUSY_TASK_COUNT].into_iter().zip(lateness) {
+                *lateness += measure(&spawn, own_sleep, sleep, busy_tasks).await;
             }
-            let fired = count_fired(own).await - before;
+            let fired = count_fired(own_sleep).await - before;
             assert_eq!(fired, expected, "wrong number of corewheel timers");
         }
     }
@@ -76,15 +79,15 @@ fn empty_histogram() -> Histogram<u64> {
 }
 
 /// Returns the number of timers that have fired in all shards.
-async fn count_fired(own: SleepFn) -> u64 {
-    own(PUBLISH_WAIT).await;
+async fn count_fired(own_sleep: SleepFn) -> u64 {
+    own_sleep(PUBLISH_WAIT).await;
     metrics::shards().iter().map(|shard| shard.counts.fired).sum()
 }
 
 /// Measures the lateness of many sleeps, in nanoseconds.
 async fn measure(
     spawn: impl Fn(Task) -> Task,
-    own: SleepFn,
+    own_sleep: SleepFn,
     sleep: SleepFn,
     busy_tasks: usize,
 ) -> Histogram<u64> {
@@ -97,18 +100,18 @@ async fn measure(
                 // Relaxed: the flag publishes no other data.
                 while !is_over.load(Ordering::Relaxed) {
                     let begun = Instant::now();
-                    while begun.elapsed() < BUSY {}
-                    own(PAUSE).await;
+                    while begun.elapsed() < BUSY_TIME {}
+                    own_sleep(BUSY_TASK_PAUSE).await;
                 }
             }))
         })
         .collect();
-    let sleepers: Vec<Task> = (0..SLEEPERS)
+    let sleepers: Vec<Task> = (0..SLEEPER_COUNT)
         .map(|seed| {
             let lateness = Arc::clone(&lateness);
             spawn(Box::pin(async move {
                 let mut random = fastrand::Rng::with_seed(seed);
-                for _ in 0..SLEEPS {
+                for _ in 0..SLEEPS_PER_TASK {
                     let delay = Duration::from_micros(random.u64(1_000..8_000));
                     let begun = Instant::now();
                     sleep(delay).await;

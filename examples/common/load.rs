@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Builder;
 use tokio::task::{LocalSet, spawn_local};
 
-const THREADS: usize = 2;
+const THREAD_COUNT: usize = 2;
 /// A thread repeatedly sleeps for this long, and measures how much longer the sleep lasted.
 const PROBE_SLEEP: Duration = Duration::from_millis(5);
 
@@ -37,11 +37,11 @@ impl<U: Send + 'static> Load<U> {
         let start = |thread| {
             let (run, active_token) = (run.clone(), Arc::clone(&active_token));
             // Each thread gets groups of ten consecutive users, which have different roles.
-            let mine = (0..users).filter(move |id| *id as usize / 10 % THREADS == thread);
+            let user_ids = (0..users).filter(move |id| *id as usize / 10 % THREAD_COUNT == thread);
             let user = move |id| run(id, (start, Arc::clone(&active_token)));
-            thread::spawn(move || simulate(mine.map(user)))
+            thread::spawn(move || simulate(user_ids.map(user)))
         };
-        Self { threads: (0..THREADS).map(start).collect(), active_token }
+        Self { threads: (0..THREAD_COUNT).map(start).collect(), active_token }
     }
 
     pub(crate) fn is_over(&self) -> bool {

@@ -62,29 +62,29 @@ pub(crate) fn conclude(run: io::Result<Verdict<impl Serialize>>, json: bool) -> 
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     cases: BTreeMap<&'static str, u64>,
-    others: Vec<String>,
+    other_failures: Vec<String>,
 }
 
 impl Failures {
     pub(crate) fn push(&mut self, failure: String) {
-        self.others.push(failure);
+        self.other_failures.push(failure);
     }
 
     /// Counts cases of a failure: `cases` is their number, or true for one case.
-    pub(crate) fn add_cases(&mut self, cases: impl Into<u64>, what: &'static str) {
-        *self.cases.entry(what).or_default() += cases.into();
+    pub(crate) fn add_cases(&mut self, cases: impl Into<u64>, failure: &'static str) {
+        *self.cases.entry(failure).or_default() += cases.into();
     }
 
     pub(crate) fn into_texts(self) -> Vec<String> {
         let cases = self.cases.into_iter().filter(|(_, count)| *count > 0);
-        cases.map(|(what, count)| format!("{count} {what}")).chain(self.others).collect()
+        cases.map(|(what, count)| format!("{count} {what}")).chain(self.other_failures).collect()
     }
 
     /// Adds a failure for each pair of unequal counts: a count of the server with its name, and a
     /// count of the clients with its name.
     pub(crate) fn expect_equal(&mut self, counts: &[(&str, u64, &str, u64)]) {
         let wrong = counts.iter().filter(|(_, counted, _, seen)| counted != seen);
-        self.others.extend(wrong.map(|(what, counted, seen_as, seen)| {
+        self.other_failures.extend(wrong.map(|(what, counted, seen_as, seen)| {
             format!("the server counts {counted} {what}, the clients saw {seen} {seen_as}")
         }));
     }

@@ -65,10 +65,10 @@ fn describe_cores(last_counts: &mut HashMap<u32, (Instant, Counts)>) -> String {
     cores.iter().map(describe).collect::<Vec<_>>().join("\n")
 }
 
-fn traffic(core: &ShardMetrics, (then, before): (Instant, Counts)) -> String {
-    let (millis, counts) = (then.elapsed().as_millis().max(1), core.counts);
+fn traffic(core: &ShardMetrics, (previous_time, previous_counts): (Instant, Counts)) -> String {
+    let (millis, counts) = (previous_time.elapsed().as_millis().max(1), core.counts);
     let per_second = |count: fn(&Counts) -> u64| {
-        u128::from(count(&counts).saturating_sub(count(&before))) * 1_000 / millis
+        u128::from(count(&counts).saturating_sub(count(&previous_counts))) * 1_000 / millis
     };
     format!(
         "{}: {:>7} live, {:>3} in the mailbox; per second {:>8} added {:>8} moved {:>8} cancelled {:>8} fired",

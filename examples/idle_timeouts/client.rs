@@ -1,7 +1,7 @@
 //! The clients, and the plan of their actions. Times count from the start of the run.
 //!
 //! ```text
-//! 0         connected                                                   quiet  end
+//! 0         connected                                                   final  end
 //! |--connect--|------------------- leave --------------------------------|------|
 //!             |------------------- fall silent -------| idle + allowance |
 //!             |-- timer cancelled --|    silent for more than idle       |
@@ -27,10 +27,10 @@ use crate::event_loop::IdleTimers;
 /// How many packets a talking connection sends per idle timeout. With three packets, one late
 /// packet does not make the connection idle.
 const PACKETS_PER_IDLE: u32 = 3;
-/// The last phase of the run: the clients send nothing, and the last echoes arrive. This phase
+/// The last phase of the run: the clients send nothing, and the last echoes arrive. The final phase
 /// lasts at most a sixth of an idle timeout, so that no talking connection becomes idle.
-const QUIET: Duration = Duration::from_millis(200);
-const QUIETS_PER_IDLE: u32 = 6;
+const FINAL_PHASE: Duration = Duration::from_millis(200);
+const FINAL_PHASES_PER_IDLE: u32 = 6;
 /// The time that the plan leaves for late timeouts before the end of the run.
 const LATE_ALLOWANCE: Duration = Duration::from_millis(300);
 /// Of each ten connections, one falls silent, one leaves, one cancels its timer, and the rest talk.
@@ -55,7 +55,7 @@ pub(crate) struct Plan {
     idle: Duration,
     packet_interval: Duration,
     connect_end: Duration,
-    quiet_start: Duration,
+    final_phase_start: Duration,
     end: Duration,
 }
 
@@ -66,7 +66,7 @@ impl Plan {
             idle,
             packet_interval: idle / PACKETS_PER_IDLE,
             connect_end: run / 6,
-            quiet_start: run.saturating_sub(QUIET.min(idle / QUIETS_PER_IDLE)),
+            final_phase_start: run.saturating_sub(FINAL_PHASE.min(idle / FINAL_PHASES_PER_IDLE)),
             end: run,
         }
     }
@@ -82,10 +82,10 @@ impl Plan {
         let begin = self.connect_end + self.packet_interval;
         let until = |end| self.action_time(id, begin..end);
         match id % ROLE_CYCLE {
-            0 => Role::FallsSilent(until(self.before_quiet(self.idle + LATE_ALLOWANCE))),
-            1 => Role::Leaves(until(self.quiet_start)),
+            0 => Role::FallsSilent(until(self.before_final_phase(self.idle + LATE_ALLOWANCE))),
+            1 => Role::Leaves(until(self.final_phase_start)),
             2 => Role::CancelsTimer(until(
-                self.before_quiet(self.idle + self.packet_interval + LATE_ALLOWANCE),
+                self.before_final_phase(self.idle + self.packet_interval + LATE_ALLOWANCE),
             )),
             _ => Role::Talks,
         }
@@ -94,11 +94,11 @@ impl Plan {
     /// Returns the time at which a silent connection without a timer sends a last packet, to check
     /// that it is still served.
     fn last_packet_at(&self, id: u32) -> Duration {
-        self.action_time(id, self.before_quiet(LATE_ALLOWANCE / 2)..self.quiet_start)
+        self.action_time(id, self.before_final_phase(LATE_ALLOWANCE / 2)..self.final_phase_start)
     }
 
-    fn before_quiet(&self, time: Duration) -> Duration {
-        self.quiet_start.saturating_sub(time)
+    fn before_final_phase(&self, time: Duration) -> Duration {
+        self.final_phase_start.saturating_sub(time)
     }
 
     /// Returns the time of a connection's action. The actions of a role's connections are spread
@@ -151,7 +151,7 @@ impl Client {
         let (mut active_token, mut next, mut buffer) =
             (Some(active_token), Some(Duration::ZERO), [0; 64]);
         while matches!(client.state, ConnectionState::Open) {
-            let moment = start + next.unwrap_or(plan.end).min(plan.end);
+            let wake_time = start + next.unwrap_or(plan.end).min(plan.end);
             tokio::select! {
                 // Checks for a close first, which otherwise could count as a reaction to the next
                 // packet.
@@ -163,7 +163,7 @@ impl Client {
                     _ if active_token.is_none() => break,
                     _ => client.note_closed(),
                 },
-                () = sleep_until(moment.into()), if active_token.is_some() => {
+                () = sleep_until(wake_time.into()), if active_token.is_some() => {
                     let now = start.elapsed();
                     if now >= plan.end {
                         active_token = None;
@@ -192,7 +192,7 @@ impl Client {
         }
         self.send(stream);
         match self.role {
-            Role::Talks => (next < plan.quiet_start).then_some(next),
+            Role::Talks => (next < plan.final_phase_start).then_some(next),
             Role::FallsSilent(last) => (now < last).then(|| next.min(last)),
             Role::Leaves(at) => Some(next.min(at)),
             Role::CancelsTimer(_) if now >= last_packet_at => None,

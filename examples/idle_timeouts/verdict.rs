@@ -10,7 +10,7 @@ use crate::client::{Client, ConnectionState, Role};
 use crate::common::verdict::{Failures, LatenessPercentiles, TimerTotals};
 
 /// The number of consecutive parts of the run whose lateness is reported separately.
-const PARTS: usize = 10;
+const RUN_PARTS: usize = 10;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
@@ -55,8 +55,8 @@ impl Report {
             }
             cancelled += u64::from(client.has_cancelled());
         }
-        let not_refused = cancelled.saturating_sub(resets_refused);
-        failures.add_cases(not_refused, "cancelled timers refused no reset");
+        let missing_refusals = cancelled.saturating_sub(resets_refused);
+        failures.add_cases(missing_refusals, "cancelled timers refused no reset");
         let armed = open.saturating_sub(cancelled);
         failures.expect_equal(&[
             ("timers added", timers.added, "connections opened", closed + left + open),
@@ -68,7 +68,7 @@ impl Report {
         let lateness = |closings: &[(Instant, Duration)]| {
             LatenessPercentiles::new(closings.iter().map(|(_, late)| *late), late_limit)
         };
-        let parts = closings.chunks(closings.len().div_ceil(PARTS).max(1));
+        let parts = closings.chunks(closings.len().div_ceil(RUN_PARTS).max(1));
         let lateness_us = lateness(&closings);
         lateness_us.check_percentile(failures);
         Self {

@@ -40,8 +40,8 @@
 //!
 //! A worker that wakes the driver for a deadline lowers `latest_sleep_end` to this deadline. Until
 //! `latest_sleep_end` has elapsed, the driver announces no sleep that ends later, even if the timer
-//! with this deadline was cancelled. So an add with a deadline after `latest_sleep_end` need not
-//! wake the driver.
+//! with this deadline was cancelled. So from the next announcement on, an add with a deadline after
+//! `latest_sleep_end` does not wake the driver.
 //!
 //! # The end
 //!
@@ -177,12 +177,12 @@ impl ClaimableWheel {
     /// Tries a few times to claim the wheel, and returns `None` if all attempts fail.
     #[inline]
     fn claim_with_retries(&self) -> Option<ClaimGuard<'_>> {
-        self.try_claim().or_else(|| self.retry_claim())
+        self.try_claim().or_else(|| self.claim_with_retries_slow())
     }
 
     #[cold]
     #[inline(never)]
-    fn retry_claim(&self) -> Option<ClaimGuard<'_>> {
+    fn claim_with_retries_slow(&self) -> Option<ClaimGuard<'_>> {
         (1..WHEEL_CLAIM_TRIES).find_map(|_| {
             hint::spin_loop();
             self.try_claim()
@@ -196,8 +196,8 @@ impl ClaimableWheel {
     fn wake_driver(&self) {
         // This thread claimed the wheel after the announcement, so it sees the announcement without
         // a fence.
-        if let Some(asleep) = self.shared.parker.sleep_in_progress() {
-            self.shared.wake(asleep);
+        if let Some(sleep) = self.shared.parker.sleep_in_progress() {
+            self.shared.wake(sleep);
         }
     }
 
@@ -459,8 +459,8 @@ impl ClaimableWheels {
         // `UNANNOUNCED_SLEEP_MAX`.
         self.is_stopping.store(true, Ordering::Relaxed);
         let first = &self.wheels[0].shared;
-        if let Some(asleep) = first.parker.sleep_in_progress_after_fence() {
-            first.wake(asleep);
+        if let Some(sleep) = first.parker.sleep_in_progress_after_fence() {
+            first.wake(sleep);
         }
     }
 }
@@ -618,9 +618,9 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Wakes(AtomicUsize);
+    struct WakeCounter(AtomicUsize);
 
-    impl Wake for Wakes {
+    impl Wake for WakeCounter {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
@@ -634,10 +634,10 @@ mod tests {
             drop(local_timer().drain());
             let config = |_| Config::new().limit(1);
             let (timers, mut driver) = Timers::per_worker_with(1, config).expect("valid");
-            let wakes = Arc::new(Wakes::default());
-            let waker = Waker::from(Arc::clone(&wakes));
-            let wakers_and_wakes =
-                || (Arc::strong_count(&wakes) - 2, wakes.0.load(Ordering::Relaxed));
+            let wake_counter = Arc::new(WakeCounter::default());
+            let waker = Waker::from(Arc::clone(&wake_counter));
+            let waker_and_wake_counts =
+                || (Arc::strong_count(&wake_counter) - 2, wake_counter.0.load(Ordering::Relaxed));
             let pending_sleep = || {
                 let mut sleep = timers.sleep(Duration::from_secs(3_600));
                 assert!(sleep.poll_elapsed(&mut Context::from_waker(&waker)).is_pending());
@@ -649,13 +649,13 @@ mod tests {
                 drop(sleep);
             };
             drop_sleep_while_claimed(&driver.0);
-            assert_eq!(wakers_and_wakes(), (1, 0));
+            assert_eq!(waker_and_wake_counts(), (1, 0));
             driver.turn();
-            assert_eq!(wakers_and_wakes(), (0, 0));
+            assert_eq!(waker_and_wake_counts(), (0, 0));
             drop_sleep_while_claimed(&driver.0);
-            assert_eq!(wakers_and_wakes(), (1, 0));
+            assert_eq!(waker_and_wake_counts(), (1, 0));
             let _makes_room = pending_sleep();
-            assert_eq!(wakers_and_wakes(), (1, 0));
+            assert_eq!(waker_and_wake_counts(), (1, 0));
         };
         thread::spawn(test).join().expect("no panic");
     }

@@ -39,7 +39,7 @@ pub struct Interval<B: Backend = LocalTimer> {
     sleep: Sleep<B>,
     /// The time from the next tick to the origin of the wheel's clock, or zero if the tick is not
     /// before the origin. While the tick is before the origin, `sleep` ends at the origin.
-    before_origin_nanos: u64,
+    nanos_before_origin: u64,
     period_nanos: u64,
     missed_tick_behavior: MissedTickBehavior,
 }
@@ -107,7 +107,7 @@ impl<B: Backend> Interval<B> {
     pub(super) fn new(sleep: Sleep<B>, period: Duration) -> Self {
         let mut interval = Self {
             sleep,
-            before_origin_nanos: 0,
+            nanos_before_origin: 0,
             period_nanos: 0,
             missed_tick_behavior: MissedTickBehavior::default(),
         };
@@ -118,13 +118,13 @@ impl<B: Backend> Interval<B> {
     /// Creates an interval whose first tick comes at `start`, the deadline of `sleep`.
     pub(super) fn new_at(start: Instant, sleep: Sleep<B>, period: Duration) -> Self {
         let mut interval = Self::new(sleep, period);
-        interval.set_before_origin(start);
+        interval.set_nanos_before_origin(start);
         interval
     }
 
-    fn set_before_origin(&mut self, deadline: Instant) {
+    fn set_nanos_before_origin(&mut self, deadline: Instant) {
         let origin = self.sleep.backend.instant_at(0);
-        self.before_origin_nanos = saturating_nanos(origin.saturating_duration_since(deadline));
+        self.nanos_before_origin = saturating_nanos(origin.saturating_duration_since(deadline));
     }
 
     /// Raises the deadline of an immediate tick to the current time. Without this call, the
@@ -202,13 +202,14 @@ impl<B: Backend> Interval<B> {
         ready!(self.sleep.poll_elapsed(cx))?;
         let now = self.sleep.backend.now_nanos()?;
         // If the tick is before the origin, `due`, `now` and `next` count from the tick.
-        let before_origin = self.before_origin_nanos;
-        let (due, now) = (self.sleep.deadline, now.saturating_add(before_origin));
+        let nanos_before_origin = self.nanos_before_origin;
+        let (due, now) = (self.sleep.deadline, now.saturating_add(nanos_before_origin));
         let instant = self.sleep.deadline();
-        let tick = instant.checked_sub(Duration::from_nanos(before_origin)).unwrap_or(instant);
+        let tick =
+            instant.checked_sub(Duration::from_nanos(nanos_before_origin)).unwrap_or(instant);
         let next = self.missed_tick_behavior.deadline_after_tick(due, now, self.period_nanos);
-        self.before_origin_nanos = before_origin.saturating_sub(next);
-        self.sleep.set_deadline_unarmed(Ok(next.saturating_sub(before_origin)));
+        self.nanos_before_origin = nanos_before_origin.saturating_sub(next);
+        self.sleep.set_deadline_unarmed(Ok(next.saturating_sub(nanos_before_origin)));
         Poll::Ready(Ok(tick))
     }
 
@@ -275,7 +276,7 @@ impl<B: Backend> Interval<B> {
     /// ```
     pub fn reset_after(&mut self, duration: Duration) {
         self.sleep.reset_after(duration);
-        self.before_origin_nanos = 0;
+        self.nanos_before_origin = 0;
         if duration.is_zero() {
             self.raise_deadline_to_now();
         }
@@ -300,7 +301,7 @@ impl<B: Backend> Interval<B> {
     /// ```
     pub fn reset_at(&mut self, deadline: Instant) {
         self.sleep.reset(deadline);
-        self.set_before_origin(deadline);
+        self.set_nanos_before_origin(deadline);
     }
 
     /// Returns the time between two scheduled ticks, at least one tick of the wheel.

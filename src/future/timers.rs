@@ -486,8 +486,9 @@ impl Timers {
 
     #[inline]
     fn choose_wheel_index(&self) -> usize {
-        let own = if self.0[0].claimable_wheels.is_some() { None } else { self.own_wheel_index() };
-        own.unwrap_or_else(|| wheel_selector() % self.0.len())
+        let own_index =
+            if self.0[0].claimable_wheels.is_some() { None } else { self.own_wheel_index() };
+        own_index.unwrap_or_else(|| wheel_selector() % self.0.len())
     }
 
     fn own_wheel_index(&self) -> Option<usize> {

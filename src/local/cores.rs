@@ -524,10 +524,10 @@ impl<R> Cores<R> {
     /// ```
     #[must_use = "an error is the panic that ended a thread"]
     pub fn join(self) -> Vec<thread::Result<R>> {
-        let value_of = |returned: Option<R>| {
+        let unwrap_result = |returned: Option<R>| {
             returned.unwrap_or_else(|| unreachable!("`start` has released every thread"))
         };
-        self.threads.into_iter().map(|thread| thread.join().map(value_of)).collect()
+        self.threads.into_iter().map(|thread| thread.join().map(unwrap_result)).collect()
     }
 }
 
@@ -661,7 +661,7 @@ impl CoresBuilder {
         let run = Arc::new(run);
         // The threads wait for this value; `None` means that the start has failed.
         let start_signal = Arc::new(OnceLock::<Option<Arc<CoresShared>>>::new());
-        let abort_and_get_panics = |threads: Vec<JoinHandle<_>>| {
+        let abort_start = |threads: Vec<JoinHandle<_>>| {
             let _ = start_signal.set(None);
             threads.into_iter().filter_map(|thread| thread.join().err()).collect::<Vec<_>>()
         };
@@ -686,7 +686,7 @@ impl CoresBuilder {
             match spawned {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
-                    abort_and_get_panics(threads);
+                    abort_start(threads);
                     return Err(error);
                 }
             }
@@ -695,7 +695,7 @@ impl CoresBuilder {
         let reports: Result<Vec<_>, _> = receivers.iter().map(mpsc::Receiver::recv).collect();
         let Ok(reports) = reports else {
             // A thread that did not report its start has panicked, and its panic continues here.
-            panic::resume_unwind(abort_and_get_panics(threads).swap_remove(0));
+            panic::resume_unwind(abort_start(threads).swap_remove(0));
         };
         match reports.into_iter().collect::<Result<(Vec<_>, Vec<_>), ConfigError>>() {
             Ok((pinned_core_by_thread, shards)) => {
@@ -708,7 +708,7 @@ impl CoresBuilder {
                 Ok(Cores { threads, pinned_core_by_thread, shared })
             }
             Err(error) => {
-                abort_and_get_panics(threads);
+                abort_start(threads);
                 Err(error.into())
             }
         }

@@ -589,25 +589,25 @@ impl LocalTimer {
         longest_park: impl Fn() -> Option<Duration>,
     ) {
         let has_wheel = || !ThreadWheel::has_ended() && ThreadWheel::with(|_| ()).is_ok();
-        let (mut registration, mut still_since) = (None, None);
+        let (mut registration, mut clock_still_since) = (None, None);
         while !is_over() && has_wheel() {
             assert!(
                 !ThisThreadWheel::is_in_turn(),
                 "a callback cannot drive its wheel: let it return"
             );
             registration.get_or_insert_with(|| DriverRegistration::new(true));
-            still_since = self.park_in_run_until(still_since, longest_park());
+            clock_still_since = self.park_in_run_until(clock_still_since, longest_park());
             self.turn();
         }
     }
 
     /// Parks until the next deadline or a wake-up, at most for `longest_park`. While a virtual
     /// clock is before the next deadline, parks for at most a second, and reports a clock that has
-    /// stood still for a second. `still_since` is the result of the previous call: a reading of the
-    /// virtual clock, and the real time at which the clock was first seen to stand there.
+    /// stood still for a second. `clock_still_since` is the result of the previous call: a reading
+    /// of the virtual clock, and the real time at which the clock was first seen to stand there.
     fn park_in_run_until(
         self,
-        still_since: Option<[Instant; 2]>,
+        clock_still_since: Option<[Instant; 2]>,
         longest_park: Option<Duration>,
     ) -> Option<[Instant; 2]> {
         if !self.clock().is_virtual() || self.next_deadline() <= Some(self.now()) {
@@ -619,7 +619,8 @@ impl LocalTimer {
             return None;
         }
         let (now, real_now) = (self.now(), Clock::monotonic().now());
-        let [_, since] = still_since.filter(|still| still[0] == now).unwrap_or([now, real_now]);
+        let [_, since] =
+            clock_still_since.filter(|still| still[0] == now).unwrap_or([now, real_now]);
         let longest = Duration::from_nanos(LONG_OVERDUE_GRACE_NANOS);
         if real_now - since >= longest {
             let _ = ThreadWheel::with(|local| {

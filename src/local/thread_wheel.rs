@@ -53,10 +53,10 @@ enum DriverState {
     BetweenTurns,
     InTurn,
     /// A driver has registered, but has not begun to drive the wheel.
-    Registered,
+    DriverRegistered,
     /// The wheel has no driver, but a loop is expected: the thread has installed a configuration,
     /// or the only driver was a finished `run_until`.
-    Expected,
+    DriverExpected,
     /// The wheel has no driver, and none is expected. A driving task also sets this state while it
     /// polls its own sleep.
     NoDriverExpected,
@@ -157,9 +157,9 @@ impl CallbackSampler {
         if self.one_in == 0 {
             return false;
         }
-        let left = self.countdown.get() - 1;
-        self.countdown.set(if left == 0 { self.one_in } else { left });
-        left == 0
+        let remaining = self.countdown.get() - 1;
+        self.countdown.set(if remaining == 0 { self.one_in } else { remaining });
+        remaining == 0
     }
 }
 
@@ -197,7 +197,7 @@ impl ThreadWheel {
                 return Err(ConfigError::ThreadHasWheel);
             }
             let local = Self::set_current(cell, Self::new(config)?);
-            local.expect_loop(DriverState::Expected);
+            local.expect_loop(DriverState::DriverExpected);
             Ok(())
         });
         installed.unwrap_or(Err(ConfigError::ThreadHasWheel))
@@ -363,14 +363,14 @@ impl ThreadWheel {
 
     pub(super) fn register_loop(&self) {
         self.has_user_loop.set(true);
-        self.expect_loop(DriverState::Registered);
+        self.expect_loop(DriverState::DriverRegistered);
     }
 
     fn add_driver(&self) {
         if self.driver_count.replace(self.driver_count.get() + 1) == 0 {
             self.has_user_loop.set(self.has_user_loop.get() || self.is_driven_or_ended());
         }
-        self.expect_loop(DriverState::Registered);
+        self.expect_loop(DriverState::DriverRegistered);
     }
 
     /// Ends the registration of a driver, and marks the wheel as undriven if no driver is left. A
@@ -388,7 +388,7 @@ impl ThreadWheel {
             return;
         }
         if is_run_until {
-            self.enter_undriven_state(DriverState::Expected);
+            self.enter_undriven_state(DriverState::DriverExpected);
             self.shared.gauges.extend_overdue_grace();
         } else {
             self.enter_undriven_state(DriverState::NoDriverExpected);
@@ -438,10 +438,11 @@ impl ThreadWheel {
         }
     }
 
-    /// Replaces the state `NoDriverExpected` or `Expected` by `new_state`, which is `Expected` or
-    /// `Registered`.
+    /// Replaces the state `NoDriverExpected` or `DriverExpected` by `new_state`, which must be
+    /// `DriverExpected` or `DriverRegistered`.
     fn expect_loop(&self, new_state: DriverState) {
-        if let DriverState::NoDriverExpected | DriverState::Expected = self.driver_state.get() {
+        if let DriverState::NoDriverExpected | DriverState::DriverExpected = self.driver_state.get()
+        {
             self.driver_state.set(new_state);
             self.shared.gauges.extend_overdue_grace();
         }
@@ -457,7 +458,8 @@ impl ThreadWheel {
 
     #[inline]
     pub(crate) fn assert_driven(&self) {
-        if let DriverState::NoDriverExpected | DriverState::Expected = self.driver_state.get() {
+        if let DriverState::NoDriverExpected | DriverState::DriverExpected = self.driver_state.get()
+        {
             panic_without_driver();
         }
     }
@@ -492,10 +494,11 @@ impl ThreadWheel {
         true
     }
 
-    /// In the state `Registered` or `Expected`, reports the earliest timer if it has been overdue
-    /// for too long. Returns the number of adds until the next check.
+    /// In the state `DriverRegistered` or `DriverExpected`, reports the earliest timer if it has
+    /// been overdue for too long. Returns the number of adds until the next check.
     fn check_for_missing_loop(&self) -> u64 {
-        let (DriverState::Registered | DriverState::Expected) = self.driver_state.get() else {
+        let (DriverState::DriverRegistered | DriverState::DriverExpected) = self.driver_state.get()
+        else {
             return u64::MAX;
         };
         let (next_due, _) = self.with_engine(|engine| engine.publish_undriven_and_get_next_due());
@@ -534,7 +537,7 @@ impl ThreadWheel {
             DriverState::BetweenTurns | DriverState::InTurn | DriverState::Ended => {
                 self.announced_until.set(KNOWN_AWAKE);
             }
-            DriverState::Registered | DriverState::Expected => {
+            DriverState::DriverRegistered | DriverState::DriverExpected => {
                 self.announced_until.set(KNOWN_AWAKE);
                 self.with_engine(|engine| {
                     let _ = engine.publish_undriven_and_get_next_due();
@@ -665,10 +668,10 @@ impl ThreadWheel {
     /// finish its run.
     #[inline(always)]
     fn run_callback(&self, claimed: ClaimedTimer<Callback>) -> Option<ClaimedTimer<Callback>> {
-        let began = self.sampler.must_measure_next().then(|| self.shared.clock.nanos());
+        let start_nanos = self.sampler.must_measure_next().then(|| self.shared.clock.nanos());
         self.shared.hooks.catch_panic(PanicPlace::Callback, || claimed.callback().run());
-        if let Some(began) = began {
-            let nanos = self.shared.clock.nanos().saturating_sub(began);
+        if let Some(start_nanos) = start_nanos {
+            let nanos = self.shared.clock.nanos().saturating_sub(start_nanos);
             self.shared.gauges.record_callback_duration(nanos);
         }
         if claimed.run.is_periodic() {
@@ -806,12 +809,12 @@ impl ThreadWheel {
         self.driver_state.set(DriverState::Ended);
         let pending =
             self.with_engine(Engine::close).drop_cancelled_payloads(&self.shared).into_iter();
-        let to_pending = |TimerAtClose { handle, due, payload: callback }| DrainedTimer {
+        let to_drained_timer = |TimerAtClose { handle, due, payload: callback }| DrainedTimer {
             handle,
             deadline: self.shared.clock.instant_at(due),
             callback,
         };
-        pending.map(to_pending).collect()
+        pending.map(to_drained_timer).collect()
     }
 
     /// Returns an error after a drain: a new client could reuse a removed client's identifier,
@@ -1075,7 +1078,7 @@ impl Drop for ThreadWheel {
             // because `drain` panics during a turn.
             mem::forget(Arc::clone(&self.shared));
         }
-        if let DriverState::Expected = self.driver_state.get()
+        if let DriverState::DriverExpected = self.driver_state.get()
             && self.engine.get_mut().counts().turns == 0
         {
             self.shared.gauges.shorten_overdue_grace();

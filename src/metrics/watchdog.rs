@@ -235,13 +235,13 @@ impl TurnState {
 impl fmt::Display for Stall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { number, name, lasted, is_in_turn, has_turned, requests_wait } = self;
-        let what = match (is_in_turn, has_turned) {
+        let problem = match (is_in_turn, has_turned) {
             (true, _) => "has been in one turn",
             (false, true) => "has not turned while timers or requests waited",
             (false, false) => "has never turned while timers or requests waited",
         };
         let name = if name.is_empty() { "an unnamed thread" } else { name };
-        write!(f, "shard {number} ({name}) {what} for {lasted:?}")?;
+        write!(f, "shard {number} ({name}) {problem} for {lasted:?}")?;
         let advice = "; if its loop polls, does the hook of `Config::wake_hook` end the poll?";
         f.write_str(if *requests_wait { advice } else { "" })
     }

@@ -28,7 +28,7 @@ use crate::{
     util::sync::{AtomicBool, Ordering, SetOnce, fence, per_thread},
 };
 
-type KeyToCoreFn<K> = dyn Fn(&K) -> usize + Send + Sync;
+type CoreOfKeyFn<K> = dyn Fn(&K) -> usize + Send + Sync;
 
 /// The purgatories of several cores. Each key belongs to one core, and operations may watch keys of
 /// any core.
@@ -97,7 +97,7 @@ pub struct PurgatoryGroup<K>(Arc<Group<K>>);
 
 /// The state that the clones of a [`PurgatoryGroup`] share.
 struct Group<K> {
-    core_of: Box<KeyToCoreFn<K>>,
+    core_of: Box<CoreOfKeyFn<K>>,
     /// Set by the first core that joins.
     cores: SetOnce<Box<[GroupCore]>>,
 }
@@ -106,7 +106,7 @@ struct Group<K> {
 struct GroupCore {
     shard: ShardRef,
     /// True once this core's purgatory has ended.
-    has_left: AtomicBool,
+    has_ended: AtomicBool,
 }
 
 /// Holds the user's function that returns the core of a key. Catches panics of the function's
@@ -211,7 +211,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         batch.0.events.push(key.clone());
         // Relaxed: the flag affects only the returned value.
         self.0.send_batch(key_core, batch)
-            && !cores[key_core as usize].has_left.load(Ordering::Relaxed)
+            && !cores[key_core as usize].has_ended.load(Ordering::Relaxed)
     }
 
     /// Creates the membership of this thread's core. Panics as [`join`](Self::join) does, but does
@@ -223,11 +223,16 @@ impl<K: WatchKey> PurgatoryGroup<K> {
             shards[index].is_of_this_thread(),
             "shard {index} is not this thread's wheel, or has ended; join on that core's thread"
         );
-        let new_core =
-            |shard: &ShardRef| GroupCore { shard: shard.clone(), has_left: AtomicBool::new(false) };
+        let new_core = |shard: &ShardRef| GroupCore {
+            shard: shard.clone(),
+            has_ended: AtomicBool::new(false),
+        };
         let cores = self.0.cores.get_or_init(|| shards.iter().map(new_core).collect());
-        let (count, others) = (shards.len(), cores.len());
-        assert!(count == others, "joined with {count} shards, but other threads with {others}");
+        let (count, group_count) = (shards.len(), cores.len());
+        assert!(
+            count == group_count,
+            "joined with {count} shards, but other threads with {group_count}"
+        );
         let are_same = cores.iter().map(|core| &core.shard).eq(shards);
         assert!(are_same, "joined with other shards, or in another order, than other threads");
         // SeqCst: pairs with the fence in `Group::cores_if_joined`. This thread sets or finds the
@@ -401,12 +406,12 @@ impl<K: Send + 'static> Member<K> {
     }
 
     /// If this core's purgatory was registered as a receiver, records that it has ended.
-    pub(super) fn leave(&self) {
+    pub(super) fn mark_ended(&self) {
         if self.has_receiver.get()
             && let Some(cores) = self.group.cores_if_joined()
         {
             // Relaxed: the flag affects only the value that `PurgatoryGroup::notify` returns.
-            cores[self.own_core as usize].has_left.store(true, Ordering::Relaxed);
+            cores[self.own_core as usize].has_ended.store(true, Ordering::Relaxed);
         }
     }
 
@@ -492,9 +497,9 @@ impl<K: Send + 'static> Batch<K> {
         if let Some(receiver) = receiver.flatten() {
             // Charges the turn's budget for the other messages: the turn has counted the batch as
             // one message.
-            let others = self.len().saturating_sub(1);
+            let further_messages = self.len().saturating_sub(1);
             let _ = ThreadWheel::with_current_engine(|engine| {
-                engine.backlog.charge_budget(others);
+                engine.backlog.charge_budget(further_messages);
             });
             receiver.receive(self);
         }

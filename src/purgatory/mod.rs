@@ -844,7 +844,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let mut table = self.table.borrow_mut();
         match table.begin_event(hash, key) {
             FoundWatchers::Unwatched => 0,
-            FoundWatchers::Single(index, operation) => {
+            FoundWatchers::CheckedOut(index, operation) => {
                 drop(table);
                 usize::from(self.check(index, operation))
             }
@@ -863,7 +863,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         let mut completed = 0;
         loop {
             let mut table = self.table.borrow_mut();
-            match table.step(&mut event) {
+            match table.advance_event(&mut event) {
                 Some(WatchingOperation::Local(index)) => {
                     let operation = table.check_out(index);
                     drop(table);
@@ -1116,7 +1116,7 @@ impl<K: WatchKey, Op: DelayedOperation> BatchReceiver<K> for Inner<K, Op> {
 
     fn notify_remote_watchers_of_end(&self) {
         let Some(member) = &self.member else { return };
-        member.leave();
+        member.mark_ended();
         // Collects the operations first: sending a message may call a wake hook, and the hook may
         // use the table.
         let remote_watchers: Vec<_> = self.table.borrow().all_remote_watchers().collect();

@@ -70,12 +70,12 @@ impl<T> Records<T> {
     /// Returns the record at `index`, used or free, if it exists.
     #[inline]
     pub(super) fn get(&self, index: u32) -> Option<&T> {
-        self.pages.get(page_number_of(index))?.records.get(place_of(index))
+        self.pages.get(page_number_of(index))?.records.get(offset_in_page(index))
     }
 
     #[inline]
     pub(super) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
-        self.pages.get_mut(page_number_of(index))?.records.get_mut(place_of(index))
+        self.pages.get_mut(page_number_of(index))?.records.get_mut(offset_in_page(index))
     }
 
     #[inline]
@@ -142,21 +142,21 @@ impl<T: Record> Records<T> {
 
     #[inline(never)]
     fn vacant_index_slow(&self) -> u32 {
-        let fresh = |number: usize, place: usize| {
-            let index = u32::try_from(number << PURGATORY_PAGE_BITS | place).ok();
+        let unused_index = |number: usize, offset: usize| {
+            let index = u32::try_from(number << PURGATORY_PAGE_BITS | offset).ok();
             let index = index.filter(|&index| index < INDEX_LIMIT);
             index.unwrap_or_else(|| panic!("more than 2^31 operations or watches"))
         };
         let current = self.current_page as usize;
         let used = self.pages.get(current).map_or(0, |page| page.records.len());
         if used < PAGE_LEN {
-            return fresh(current, used);
+            return unused_index(current, used);
         }
         if let Some(&number) = self.pages_with_room.last().or(self.spare_pages.last()) {
             return self.pages[number as usize].first_free;
         }
         let unallocated = self.pages.iter().position(|page| page.records.is_empty());
-        fresh(unallocated.unwrap_or(self.pages.len()), 0)
+        unused_index(unallocated.unwrap_or(self.pages.len()), 0)
     }
 
     /// Occupies the record at `index`, which must be the [`vacant_index`](Self::vacant_index). The
@@ -168,7 +168,7 @@ impl<T: Record> Records<T> {
             self.make_page_current(index);
         }
         let record = self.pages.get_mut(page_number_of(index));
-        let record = record.and_then(|page| page.records.get_mut(place_of(index)));
+        let record = record.and_then(|page| page.records.get_mut(offset_in_page(index)));
         let record = record.unwrap_or_else(|| panic_no_record());
         self.first_free_in_current_page = *record.next_free();
         record
@@ -195,7 +195,7 @@ impl<T: Record> Records<T> {
         }
         let page = &mut self.pages[number];
         page.first_free = NONE;
-        if page.records.len() == place_of(index) {
+        if page.records.len() == offset_in_page(index) {
             // The first page grows by doubling, so that a small purgatory needs little memory.
             if number > 0 {
                 page.records.reserve_exact(PAGE_LEN - page.records.len());
@@ -213,7 +213,8 @@ impl<T: Record> Records<T> {
     pub(super) fn put_in_free_list(&mut self, index: u32) -> bool {
         let number = index >> PURGATORY_PAGE_BITS;
         let page = &mut self.pages[page_number_of(index)];
-        *page.records[place_of(index)].next_free() = mem::replace(&mut page.first_free, index);
+        *page.records[offset_in_page(index)].next_free() =
+            mem::replace(&mut page.first_free, index);
         page.used_count -= 1;
         if page.used_count == 0 {
             self.pages_with_room.retain(|&other| other != number);
@@ -231,7 +232,7 @@ impl<T: Record> Records<T> {
     #[inline]
     pub(super) fn occupied_record(&mut self, index: u32) -> OccupiedRecord<'_, T> {
         let page = self.pages.get_mut(page_number_of(index));
-        let record = page.and_then(|page| page.records.get_mut(place_of(index)));
+        let record = page.and_then(|page| page.records.get_mut(offset_in_page(index)));
         let record = record.unwrap_or_else(|| panic_no_record());
         let Self { current_page, first_free_in_current_page, len, .. } = self;
         OccupiedRecord { record, index, current_page, first_free_in_current_page, len }
@@ -279,7 +280,7 @@ fn page_number_of(index: u32) -> usize {
 }
 
 #[inline]
-fn place_of(index: u32) -> usize {
+fn offset_in_page(index: u32) -> usize {
     index as usize % PAGE_LEN
 }
 

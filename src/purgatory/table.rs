@@ -172,11 +172,11 @@ impl<K> Watch<K> {
 
     /// Returns true if this is the first watch of `key`.
     #[inline]
-    fn is_first_of<Q: Eq + ?Sized>(&self, hash: u32, key: &Q) -> bool
+    fn is_first_watch_of<Q: Eq + ?Sized>(&self, hash: u32, key: &Q) -> bool
     where
         K: Borrow<Q>,
     {
-        self.hash == hash && self.key.as_ref().is_some_and(|own| own.borrow() == key)
+        self.hash == hash && self.key.as_ref().is_some_and(|own_key| own_key.borrow() == key)
     }
 
     /// Returns a copy of the watch, and moves the key into the copy.
@@ -218,9 +218,10 @@ pub(super) enum FoundWatchers<Op> {
     Unwatched,
     /// The key has one watch, the inline watch of this operation. The operation is now checked out,
     /// and the caller must check its condition.
-    Single(u32, Op),
+    CheckedOut(u32, Op),
     /// The key has several watches or a separate watch, or the operation of its only watch is
-    /// checked out. The caller must call [`Table::step`] until the event's `has_cursor` is false.
+    /// checked out. The caller must call [`Table::advance_event`] until the event's `has_cursor` is
+    /// false.
     Walk(EventWalk),
 }
 
@@ -367,7 +368,7 @@ impl<K, Op> Table<K, Op> {
     /// after its check. Also returns `None` if the operation has ended: a program may run the
     /// drained timer of an ended operation.
     pub(super) fn complete_and_take(&mut self, index: u32, how: Completion) -> Option<Op> {
-        let parked = self.operations.get_mut(index).filter(|it| it.completion.is_none())?;
+        let parked = self.operations.get_mut(index).filter(|parked| parked.completion.is_none())?;
         let operation = parked.operation.take();
         parked.completion = Some(how);
         operation
@@ -661,8 +662,8 @@ impl<K, Op> Table<K, Op> {
     /// lasted.
     fn end_chain_trim_interval(&mut self) {
         if self.has_surplus_chains() {
-            let regular = self.chain_heads.len() / GROW_BELOW_CHAINS_PER_KEY;
-            self.is_removing_chains |= (1..regular).contains(&self.grow_threshold);
+            let regular_threshold = self.chain_heads.len() / GROW_BELOW_CHAINS_PER_KEY;
+            self.is_removing_chains |= (1..regular_threshold).contains(&self.grow_threshold);
             self.grow_threshold = self.chain_heads.len() / SHRINK_ABOVE_CHAINS_PER_KEY;
         }
     }
@@ -672,8 +673,8 @@ impl<K, Op> Table<K, Op> {
     /// chains](Self::has_surplus_chains) and the number of chains is a power of two.
     fn remove_surplus_chains(&mut self, max_chains: usize, max_bytes: usize) {
         let chains = self.chain_heads.len();
-        let needed = PURGATORY_SPARE_CHAINS_MAX.max(SHRINK_ABOVE_CHAINS_PER_KEY * self.key_count);
-        let surplus = chains - (1 << chains.min(needed).ilog2());
+        let max_kept = PURGATORY_SPARE_CHAINS_MAX.max(SHRINK_ABOVE_CHAINS_PER_KEY * self.key_count);
+        let surplus = chains - (1 << chains.min(max_kept).ilog2());
         let chains = chains - surplus.min(max_chains);
         self.keep_chains(chains);
         self.is_removing_chains = surplus >= max_chains;
@@ -692,7 +693,7 @@ impl<K, Op> Table<K, Op> {
     /// Moves an event to its next watch, and returns the operation of this watch. Returns `None` if
     /// no watch remains, or if all remaining watches were added after the event began.
     #[inline]
-    pub(super) fn step(&mut self, event: &mut EventWalk) -> Option<WatchingOperation> {
+    pub(super) fn advance_event(&mut self, event: &mut EventWalk) -> Option<WatchingOperation> {
         if mem::take(&mut event.has_cursor) {
             event.next_watch = self.cursors.pop().unwrap_or(WatchIndex::NONE);
         }
@@ -836,7 +837,7 @@ impl<K: Eq, Op> Table<K, Op> {
                 return self.find_key_slow(index, hash, key);
             };
             let watch = &parked.inline_watch;
-            if watch.is_first_of(hash, key) {
+            if watch.is_first_watch_of(hash, key) {
                 return index;
             }
             index = watch.next_in_chain;
@@ -851,7 +852,7 @@ impl<K: Eq, Op> Table<K, Op> {
         K: Borrow<Q>,
     {
         while let Some(watch) = self.watch_at(index) {
-            if watch.is_first_of(hash, key) {
+            if watch.is_first_watch_of(hash, key) {
                 return index;
             }
             index = watch.next_in_chain;
@@ -990,11 +991,11 @@ impl<K: Eq, Op> Table<K, Op> {
         // Repeats the code of `find_key`: a call would look up the record twice.
         while let Some(parked) = self.operations.get_mut(index.0) {
             let watch = &parked.inline_watch;
-            if watch.is_first_of(hash, key) {
+            if watch.is_first_watch_of(hash, key) {
                 if watch.next_in_ring == index
                     && let Some(operation) = parked.check_out()
                 {
-                    return FoundWatchers::Single(index.0, operation);
+                    return FoundWatchers::CheckedOut(index.0, operation);
                 }
                 return FoundWatchers::Walk(self.begin_walk_at(index));
             }
@@ -1117,12 +1118,12 @@ mod tests {
 
     #[test]
     fn watches_keep_their_order_when_an_operation_ends() {
-        for gone in 0..4 {
+        for removed in 0..4 {
             let mut table = TestTable::new();
             let mut ids: Vec<Id> = (0..4).map(|_| add(&mut table, &[7, 3, 7])).collect();
             let twice = |ids: &[Id]| ids.iter().flat_map(|&id| [id; 2]).collect::<Vec<_>>();
             assert_eq!((watchers(&table, 7), watchers(&table, 3)), (twice(&ids), ids.clone()));
-            remove(&mut table, ids.remove(gone));
+            remove(&mut table, ids.remove(removed));
             assert_eq!((watchers(&table, 7), watchers(&table, 3)), (twice(&ids), ids.clone()));
             for id in ids {
                 remove(&mut table, id);
@@ -1135,12 +1136,12 @@ mod tests {
     fn keys_of_one_chain_are_distinguished() {
         let mut table = TestTable::new();
         let ids: Vec<Id> = (0..40).map(|key| add(&mut table, &[key])).collect();
-        for gone in [36, 0, 20, 16, 4] {
-            remove(&mut table, ids[gone]);
+        for removed in [36, 0, 20, 16, 4] {
+            remove(&mut table, ids[removed]);
         }
         for (key, &id) in (0..).zip(&ids) {
-            let is_gone = [36, 0, 20, 16, 4].contains(&key);
-            assert_eq!(watchers(&table, key), if is_gone { vec![] } else { vec![id] });
+            let is_removed = [36, 0, 20, 16, 4].contains(&key);
+            assert_eq!(watchers(&table, key), if is_removed { vec![] } else { vec![id] });
         }
     }
 
@@ -1162,14 +1163,14 @@ mod tests {
     #[test]
     fn a_second_unwatch_does_not_end_a_later_watch() {
         let mut table = TestTable::new();
-        let elsewhere = Id { number: NonZeroU64::MIN, index: 5 };
-        let watch = table.add_remote_watch(3, elsewhere, hash(1), 1);
-        assert_eq!(table.all_remote_watchers().collect::<Vec<_>>(), [(3, elsewhere)]);
+        let remote_operation = Id { number: NonZeroU64::MIN, index: 5 };
+        let watch = table.add_remote_watch(3, remote_operation, hash(1), 1);
+        assert_eq!(table.all_remote_watchers().collect::<Vec<_>>(), [(3, remote_operation)]);
         table.remove_remote_watch(watch);
         assert_empty(&table);
-        let next = table.add_remote_watch(3, elsewhere, hash(1), 1);
+        let next = table.add_remote_watch(3, remote_operation, hash(1), 1);
         table.remove_remote_watch(watch);
-        assert_eq!(watchers(&table, 1), [elsewhere]);
+        assert_eq!(watchers(&table, 1), [remote_operation]);
         table.remove_remote_watch(next);
         assert_empty(&table);
     }
@@ -1179,8 +1180,8 @@ mod tests {
     }
 
     /// Takes a step of an event, checks the operation in, and returns its index.
-    fn step(table: &mut TestTable, event: &mut EventWalk) -> Option<u32> {
-        let WatchingOperation::Local(index) = table.step(event)? else { return None };
+    fn advance_event(table: &mut TestTable, event: &mut EventWalk) -> Option<u32> {
+        let WatchingOperation::Local(index) = table.advance_event(event)? else { return None };
         let operation = table.check_out(index)?;
         table.check_in(index, operation);
         Some(index)
@@ -1189,26 +1190,32 @@ mod tests {
     /// During two nested events on a key, one watch is removed, and one is added.
     #[test]
     fn an_event_skips_watches_removed_or_added_during_it() {
-        for gone in 0..5 {
+        for removed in 0..5 {
             let mut table = TestTable::new();
             let ids: Vec<Id> = (0..5).map(|_| add(&mut table, &[9])).collect();
             let mut outer = begin_walk(&table);
-            let mut seen = vec![step(&mut table, &mut outer).expect("the first")];
+            let mut seen_by_outer = vec![advance_event(&mut table, &mut outer).expect("the first")];
             let mut inner = begin_walk(&table);
-            assert_eq!(step(&mut table, &mut inner), Some(ids[0].index));
-            remove(&mut table, ids[gone]);
+            assert_eq!(advance_event(&mut table, &mut inner), Some(ids[0].index));
+            remove(&mut table, ids[removed]);
             let late = add(&mut table, &[9]);
-            let mut seen_inside = vec![ids[0].index];
+            let mut seen_by_inner = vec![ids[0].index];
             while inner.has_cursor {
-                seen_inside.extend(step(&mut table, &mut inner));
+                seen_by_inner.extend(advance_event(&mut table, &mut inner));
             }
             while outer.has_cursor {
-                seen.extend(step(&mut table, &mut outer));
+                seen_by_outer.extend(advance_event(&mut table, &mut outer));
             }
             let indices = ids.iter().map(|id| id.index).enumerate();
-            let expected: Vec<u32> =
-                indices.filter(|&(at, _)| at == 0 || at != gone).map(|(_, index)| index).collect();
-            assert_eq!((&seen, &seen_inside), (&expected, &expected), "without {gone}");
+            let expected: Vec<u32> = indices
+                .filter(|&(at, _)| at == 0 || at != removed)
+                .map(|(_, index)| index)
+                .collect();
+            assert_eq!(
+                (&seen_by_outer, &seen_by_inner),
+                (&expected, &expected),
+                "without {removed}"
+            );
             assert!(table.cursors.is_empty() && watchers(&table, 9).contains(&late));
         }
     }
@@ -1339,13 +1346,13 @@ mod tests {
     fn the_removal_of_the_last_keys_requests_a_trim() {
         let mut table = TestTable::new();
         add_and_remove(&mut table, 200);
-        // The operations in `two` are in the current page, so their removal frees no page, and only
-        // surplus chains can request a trim.
-        let two = [0, 1].map(|key| add(&mut table, &[key]));
+        // The operations in `pair` are in the current page, so their removal frees no page, and
+        // only surplus chains can request a trim.
+        let pair = [0, 1].map(|key| add(&mut table, &[key]));
         while table.trim(false) {}
         let chains = table.chain_heads.len();
         assert!(chains > PURGATORY_SPARE_CHAINS_MAX && !table.trim_is_requested, "{chains}");
-        for id in two {
+        for id in pair {
             remove(&mut table, id);
         }
         assert!(table.trim_is_requested);
@@ -1356,19 +1363,21 @@ mod tests {
         let mut table = TestTable::new();
         let (operations, watches) = if cfg!(miri) { (20, 50) } else { (100, 2_000) };
         add_and_remove(&mut table, operations);
-        let stays = add(&mut table, &[5]);
-        let goes = add(&mut table, &[]);
-        (0..watches).for_each(|_| assert!(table.try_record_watch_on_other_core(goes, 3, goes)));
-        table.operations.record_mut(goes.index).operation = None;
-        let mut latest = table.remove(goes.index);
+        let kept_operation = add(&mut table, &[5]);
+        let removed_operation = add(&mut table, &[]);
+        (0..watches).for_each(|_| {
+            assert!(table.try_record_watch_on_other_core(removed_operation, 3, removed_operation))
+        });
+        table.operations.record_mut(removed_operation.index).operation = None;
+        let mut latest = table.remove(removed_operation.index);
         while latest != NONE {
             latest = table.take_watch_on_other_core(latest).previous_index;
         }
         assert!(table.watches_on_other_cores.capacity() > 4);
         table.trim(true);
         assert!(table.watches_on_other_cores.capacity() <= 4);
-        assert_eq!(watchers(&table, 5), [stays]);
-        remove(&mut table, stays);
+        assert_eq!(watchers(&table, 5), [kept_operation]);
+        remove(&mut table, kept_operation);
         assert!(!table.trim(true));
         assert_only_spare_memory(&table);
     }

@@ -187,8 +187,8 @@ fn create_driver(
     Ok(drive(timer, guard))
 }
 
-/// Runs `future` in a `LocalSet`, and drives the thread's wheel. The caller must drop `driver` after
-/// the tasks, so that their destructors use the thread's wheel.
+/// Runs `future` in a `LocalSet`, and drives the thread's wheel. The caller must drop `driver`
+/// after the tasks, so that their destructors use the thread's wheel.
 #[track_caller]
 fn block_on<F: Future>(
     runtime: &Runtime,

@@ -123,16 +123,16 @@ impl VirtualCore {
         (core, shard)
     }
 
-    /// Takes the step `first`, and then more steps of this core, until the scheduler chooses
+    /// Takes the step `first_step`, and then more steps of this core, until the scheduler chooses
     /// another core. Returns the next step of another core, or `None` if no step is possible.
     pub(super) fn take_steps(
         &self,
-        first: Step,
+        first_step: Step,
         scheduler: &Arc<Mutex<Scheduler>>,
     ) -> Option<(usize, Step)> {
         let (index, scheduler) = (self.index, Arc::clone(scheduler));
         self.run_on_core(move |tasks| {
-            let mut step = first;
+            let mut step = first_step;
             loop {
                 let result = tasks.take_step(step);
                 let mut scheduler = lock(&scheduler);

@@ -14,7 +14,7 @@ pub(super) type ShouldAdvance = Box<dyn Fn(Duration, usize) -> bool + Send>;
 pub(super) struct Scheduler {
     clock: ManualClock,
     cores: Vec<CoreState>,
-    random_state: u64,
+    rng_state: u64,
     should_advance: ShouldAdvance,
 }
 
@@ -23,7 +23,7 @@ struct CoreState {
     ready_set: Arc<ReadySet>,
     shard: ShardRef,
     /// True if the core's next turn may have an effect.
-    wants_turn: bool,
+    needs_turn: bool,
     /// The time of the clock at which the core's wheel next needs a turn.
     next_turn_time: Option<Duration>,
     task_count: usize,
@@ -33,14 +33,14 @@ impl Scheduler {
     /// Creates a scheduler without cores. `seed` decides the order of the steps.
     pub(super) fn new(clock: ManualClock, seed: u64) -> Self {
         let should_advance = Box::new(|_, _| false);
-        Self { clock, cores: Vec::new(), random_state: seed, should_advance }
+        Self { clock, cores: Vec::new(), rng_state: seed, should_advance }
     }
 
     pub(super) fn add_core(&mut self, ready_set: Arc<ReadySet>, shard: ShardRef) {
         self.cores.push(CoreState {
             ready_set,
             shard,
-            wants_turn: false,
+            needs_turn: false,
             next_turn_time: None,
             task_count: 0,
         });
@@ -51,7 +51,7 @@ impl Scheduler {
     pub(super) fn begin_run(&mut self, should_advance: ShouldAdvance) -> Option<(usize, Step)> {
         self.should_advance = should_advance;
         for core in &mut self.cores {
-            core.wants_turn = true;
+            core.needs_turn = true;
         }
         self.next_step()
     }
@@ -61,7 +61,7 @@ impl Scheduler {
         let now = self.clock.elapsed();
         for core in &mut self.cores {
             let is_due = core.next_turn_time.is_some_and(|time| time <= now);
-            core.wants_turn |= is_due || !core.shard.shared.mailbox.is_empty();
+            core.needs_turn |= is_due || !core.shard.shared.mailbox.is_empty();
         }
     }
 
@@ -69,7 +69,7 @@ impl Scheduler {
     pub(super) fn finish_step(&mut self, core: usize, result: StepResult) -> Option<(usize, Step)> {
         let now = self.clock.elapsed();
         let state = &mut self.cores[core];
-        state.wants_turn = result.had_effect;
+        state.needs_turn = result.had_effect;
         state.next_turn_time = result.time_until_next.map(|wait| now.saturating_add(wait));
         state.task_count = result.task_count;
         if result.had_effect {
@@ -102,7 +102,7 @@ impl Scheduler {
         let cores = || self.cores.iter().enumerate();
         let polls = cores().filter(|(_, core)| core.ready_set.ready_count() > 0);
         let polls = polls.map(|(core, _)| (core, Step::Poll(position)));
-        let turns = cores().filter(|(_, core)| core.wants_turn);
+        let turns = cores().filter(|(_, core)| core.needs_turn);
         let turns = turns.map(|(core, _)| (core, Step::Turn));
         let choices: Vec<_> = polls.chain(turns).collect();
         let chosen = self.next_random().checked_rem(choices.len())?;
@@ -112,15 +112,19 @@ impl Scheduler {
     /// Returns the earliest time of the clock at which a core needs a turn. Ignores the last
     /// representable time, because the clock stops there.
     fn next_turn_time(&self) -> Option<Duration> {
-        const END: Duration = Duration::from_nanos(u64::MAX);
-        self.cores.iter().filter_map(|core| core.next_turn_time).min().filter(|&time| time < END)
+        const CLOCK_MAX: Duration = Duration::from_nanos(u64::MAX);
+        self.cores
+            .iter()
+            .filter_map(|core| core.next_turn_time)
+            .min()
+            .filter(|&time| time < CLOCK_MAX)
     }
 
     /// Returns the next pseudo-random number (`splitmix64`).
     #[allow(clippy::cast_possible_truncation)] // All bits are equally random.
     fn next_random(&mut self) -> usize {
-        self.random_state = self.random_state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let state = self.random_state;
+        self.rng_state = self.rng_state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let state = self.rng_state;
         let mixed = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         (mixed ^ (mixed >> 31)) as usize

@@ -193,7 +193,7 @@ mod tests {
 
     /// Returns the time from a tick's deadline to the next deadline, if the tick is taken `late` ms
     /// late.
-    fn distance(behavior: MissedTickBehavior, late: u64) -> u128 {
+    fn next_deadline_offset(behavior: MissedTickBehavior, late: u64) -> u128 {
         let due = Instant::now();
         let now = due + Duration::from_millis(late);
         (next(behavior, due, now, PERIOD) - due).as_millis()
@@ -202,15 +202,19 @@ mod tests {
     #[test]
     fn a_tick_late_by_five_milliseconds_is_not_missed() {
         for behavior in [Burst, Delay, Skip] {
-            assert_eq!([0, 4, 5].map(|late| distance(behavior, late)), [10; 3], "{behavior:?}");
+            assert_eq!(
+                [0, 4, 5].map(|late| next_deadline_offset(behavior, late)),
+                [10; 3],
+                "{behavior:?}"
+            );
         }
     }
 
     #[test]
     fn a_missed_tick_bursts_delays_or_is_skipped() {
-        assert_eq!([6, 10, 35].map(|late| distance(Burst, late)), [10, 10, 10]);
-        assert_eq!([6, 10, 35].map(|late| distance(Delay, late)), [16, 20, 45]);
-        assert_eq!([6, 10, 35].map(|late| distance(Skip, late)), [10, 20, 40]);
+        assert_eq!([6, 10, 35].map(|late| next_deadline_offset(Burst, late)), [10, 10, 10]);
+        assert_eq!([6, 10, 35].map(|late| next_deadline_offset(Delay, late)), [16, 20, 45]);
+        assert_eq!([6, 10, 35].map(|late| next_deadline_offset(Skip, late)), [10, 20, 40]);
     }
 
     #[test]

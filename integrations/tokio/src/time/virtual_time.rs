@@ -24,7 +24,7 @@ use tokio::{
 
 thread_local! {
     /// `Some` from the first `pause` on, because this thread's instants then stay virtual.
-    static CURRENT: RefCell<Option<Rc<PausableTime>>> = const { RefCell::new(None) };
+    static THREAD_TIME: RefCell<Option<Rc<PausableTime>>> = const { RefCell::new(None) };
     /// The number of polls for events that [`auto_advance`] has requested since the latest advance
     /// or call of [`request_event_polls`].
     static REQUESTED_EVENT_POLLS: Cell<u32> = const { Cell::new(0) };
@@ -42,7 +42,7 @@ struct PausableTime {
     timers: Timers,
     helper: Sender<Request>,
     /// Receives a message when the helper advances the clock of an idle runtime that has no hook.
-    stuck: Receiver<()>,
+    stuck_signals: Receiver<()>,
 }
 
 /// A clock that stands still while it is paused, and otherwise runs with real time.
@@ -120,18 +120,18 @@ const MAX_ELAPSED: Duration = Duration::from_nanos(u64::MAX);
 enum Request {
     /// Checks the wheel again, because another thread has sent an urgent request.
     Recheck,
-    SetMode(Mode, Sender<bool>),
+    SetMode(ClockMode, Sender<bool>),
     /// Fires the due timers.
     Turn(Sender<bool>),
     /// Advances the clock to the next deadline, and fires its timers. Answers true if a timer
     /// fired. Only [`auto_advance`] sends this request, so the runtime has the hook, and the helper
     /// stops checking whether the runtime is idle.
-    Step(Sender<bool>),
+    AdvanceToNext(Sender<bool>),
     End,
 }
 
 /// The state of a helper's clock.
-enum Mode {
+enum ClockMode {
     /// The clock runs with real time.
     FollowsRealTime,
     /// The clock is paused, in a runtime that may lack the hook [`auto_advance`].
@@ -196,19 +196,19 @@ pub fn pause() {
     let runtime = Handle::try_current().ok();
     let runtime = runtime.filter(|it| it.runtime_flavor() == RuntimeFlavor::CurrentThread);
     let runtime = runtime.expect("`time::pause()` requires a current-thread runtime").metrics();
-    let current = CURRENT.with_borrow_mut(|current| {
-        Rc::clone(current.get_or_insert_with(|| Rc::new(PausableTime::start())))
+    let time = THREAD_TIME.with_borrow_mut(|time| {
+        Rc::clone(time.get_or_insert_with(|| Rc::new(PausableTime::start())))
     });
     assert!(
-        !current.clock.is_paused(),
+        !time.clock.is_paused(),
         "the clock is paused already, perhaps by an earlier runtime of this thread"
     );
-    let mode = Mode::PausedWithoutHook(IdleDetector { runtime, last_park_count: None });
-    current.request(|done| Request::SetMode(mode, done));
+    let mode = ClockMode::PausedWithoutHook(IdleDetector { runtime, last_park_count: None });
+    time.request(|done| Request::SetMode(mode, done));
     // Stops the clock on a tick of the helper's wheel, so that a sleep of whole milliseconds takes
     // exactly its duration.
-    current.clock.pause();
-    current.request(Request::Turn);
+    time.clock.pause();
+    time.request(Request::Turn);
 }
 
 /// Resumes the clock of this thread from its paused time.
@@ -218,11 +218,11 @@ pub fn pause() {
 /// Panics if the clock is not paused.
 #[track_caller]
 pub fn resume() {
-    let current =
-        paused().expect("the clock is not paused: first call `time::pause()` on this thread");
-    current.clock.resume();
-    current.stuck.try_iter().for_each(drop);
-    current.request(|done| Request::SetMode(Mode::FollowsRealTime, done));
+    let time = paused_thread_time()
+        .expect("the clock is not paused: first call `time::pause()` on this thread");
+    time.clock.resume();
+    time.stuck_signals.try_iter().for_each(drop);
+    time.request(|done| Request::SetMode(ClockMode::FollowsRealTime, done));
 }
 
 /// Advances the clock of this thread by `duration` in one step, then yields to the woken tasks. All
@@ -232,13 +232,13 @@ pub fn resume() {
 ///
 /// Panics if the clock is not paused.
 pub async fn advance(duration: Duration) {
-    // Drops `current` before the await, because `current` is not `Send`.
+    // Drops `time` before the await, because `time` is not `Send`.
     {
-        let current =
-            paused().expect("the clock is not paused: first call `time::pause()` on this thread");
-        current.clock.advance(duration);
-        current.stuck.try_iter().for_each(drop);
-        current.request(Request::Turn);
+        let time = paused_thread_time()
+            .expect("the clock is not paused: first call `time::pause()` on this thread");
+        time.clock.advance(duration);
+        time.stuck_signals.try_iter().for_each(drop);
+        time.request(Request::Turn);
     }
     yield_now().await;
 }
@@ -248,9 +248,9 @@ pub async fn advance(duration: Duration) {
 ///
 /// The hook first makes the runtime poll for events 32 times, so that ready sockets are served
 /// before the clock advances. The count restarts when a future of this module is polled, and in
-/// [`run`](crate::run) also when its future or a task of its `LocalSet` is polled. A ready socket is
-/// missed only if other tasks exchange more than 32 messages in a row. The hook does not wait for
-/// blocking tasks or for peers in other threads.
+/// [`run`](crate::run) also when its future or a task of its `LocalSet` is polled. A ready socket
+/// is missed only if other tasks exchange more than 32 messages in a row. The hook does not wait
+/// for blocking tasks or for peers in other threads.
 ///
 /// # Examples
 ///
@@ -267,8 +267,8 @@ pub async fn advance(duration: Duration) {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn auto_advance() {
-    let Some(current) = paused() else { return };
-    current.stuck.try_iter().for_each(drop);
+    let Some(time) = paused_thread_time() else { return };
+    time.stuck_signals.try_iter().for_each(drop);
     // The hook must run again if timers fired but woke no task: otherwise the runtime would sleep
     // for ever.
     let mut must_run_again = true;
@@ -277,8 +277,8 @@ pub fn auto_advance() {
         REQUESTED_EVENT_POLLS.set(event_polls + 1);
     } else {
         REQUESTED_EVENT_POLLS.set(0);
-        must_run_again = current.request(Request::Step);
-        current.stuck.try_iter().for_each(drop);
+        must_run_again = time.request(Request::AdvanceToNext);
+        time.stuck_signals.try_iter().for_each(drop);
     }
     if must_run_again {
         // Defers a wake-up, so that the runtime polls for events without blocking and calls this
@@ -296,7 +296,7 @@ pub(crate) fn request_event_polls() {
 
 /// Returns the virtual time of this thread, if it has one.
 pub(super) fn now() -> Option<StdInstant> {
-    Some(current()?.clock.now())
+    Some(thread_time()?.clock.now())
 }
 
 /// Returns the clock of this thread for a [`corewheel::Shard`] or a wheel: the virtual clock after
@@ -321,45 +321,52 @@ pub(super) fn now() -> Option<StdInstant> {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn clock() -> Clock {
-    current().map_or_else(|| local_timer().clock(), |current| current.clock.to_clock())
+    thread_time().map_or_else(|| local_timer().clock(), |time| time.clock.to_clock())
 }
 
 /// Returns the timers on the virtual time of this thread, if it has one.
 pub(super) fn timers() -> Option<Timers> {
-    Some(current()?.timers.clone())
+    Some(thread_time()?.timers.clone())
 }
 
 /// Panics if the runtime has no hook and was idle, so that the helper has advanced the clock.
 pub(super) fn panic_if_stuck() {
     assert!(
-        current().is_none_or(|current| current.stuck.try_iter().count() == 0),
+        thread_time().is_none_or(|time| time.stuck_signals.try_iter().count() == 0),
         "the clock of this thread is paused, its runtime is idle, and no hook advances the clock: \
          instead of `#[tokio::test]`, run the test in `corewheel_tokio::run`, or build its runtime \
          with `Builder::on_thread_park(corewheel_tokio::time::auto_advance)`; or call `advance`"
     );
 }
 
-fn current() -> Option<Rc<PausableTime>> {
-    CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
+fn thread_time() -> Option<Rc<PausableTime>> {
+    THREAD_TIME.try_with(|time| time.borrow().clone()).ok().flatten()
 }
 
-fn paused() -> Option<Rc<PausableTime>> {
-    current().filter(|current| current.clock.is_paused())
+fn paused_thread_time() -> Option<Rc<PausableTime>> {
+    thread_time().filter(|time| time.clock.is_paused())
 }
 
 impl PausableTime {
     /// Starts a helper, whose clock runs from zero.
     fn start() -> Self {
         let (clock, (helper, requests)) = (Arc::new(VirtualClock::start()), channel());
-        let (stuck_sender, stuck) = channel();
+        let (stuck_signal_sender, stuck_signals) = channel();
         let (shard_sender, shard_receiver) = channel();
-        let (its_clock, request_sender) = (Arc::clone(&clock), helper.clone());
-        let run_helper =
-            move || run_helper(&its_clock, request_sender, &requests, &shard_sender, &stuck_sender);
+        let (helper_clock, request_sender) = (Arc::clone(&clock), helper.clone());
+        let run_helper = move || {
+            run_helper(
+                &helper_clock,
+                request_sender,
+                &requests,
+                &shard_sender,
+                &stuck_signal_sender,
+            )
+        };
         let name = "corewheel-tokio paused".to_owned();
         thread::Builder::new().name(name).spawn(run_helper).expect("a thread for virtual time");
         let shard = shard_receiver.recv().expect("the helper has a wheel");
-        Self { clock, timers: Timers::new(&[shard]), helper, stuck }
+        Self { clock, timers: Timers::new(&[shard]), helper, stuck_signals }
     }
 
     /// Sends the helper a request, and waits for the answer.
@@ -381,19 +388,19 @@ fn run_helper(
     request_sender: Sender<Request>,
     requests: &Receiver<Request>,
     shard_sender: &Sender<ShardRef>,
-    stuck: &Sender<()>,
+    stuck_signal_sender: &Sender<()>,
 ) {
     let config = Config::new()
         .clock(clock.to_clock())
         .wake_hook(move || _ = request_sender.send(Request::Recheck));
     config.install().expect("a new thread has no wheel");
     let _ = shard_sender.send(local_timer().shard_ref());
-    let mut mode = Mode::PausedWithHook;
+    let mut mode = ClockMode::PausedWithHook;
     loop {
         let request = match mode {
-            Mode::PausedWithHook => requests.recv().map_err(RecvTimeoutError::from),
-            Mode::PausedWithoutHook(_) => requests.recv_timeout(IDLE_CHECK_PERIOD),
-            Mode::FollowsRealTime => {
+            ClockMode::PausedWithHook => requests.recv().map_err(RecvTimeoutError::from),
+            ClockMode::PausedWithoutHook(_) => requests.recv_timeout(IDLE_CHECK_PERIOD),
+            ClockMode::FollowsRealTime => {
                 local_timer().turn();
                 let sleep = local_timer().prepare_sleep();
                 match sleep.timeout() {
@@ -404,13 +411,13 @@ fn run_helper(
         };
         let (done, result) = match request {
             Err(RecvTimeoutError::Timeout) => {
-                if let Mode::PausedWithoutHook(idle) = &mut mode
+                if let ClockMode::PausedWithoutHook(idle) = &mut mode
                     && idle.is_still_parked()
                     && !fire_due()
                     && until_next(clock).is_some()
                 {
-                    let _ = stuck.send(());
-                    step(clock);
+                    let _ = stuck_signal_sender.send(());
+                    advance_to_next(clock);
                 }
                 continue;
             }
@@ -421,9 +428,9 @@ fn run_helper(
                 (done, true)
             }
             Ok(Request::Turn(done)) => (done, fire_due()),
-            Ok(Request::Step(done)) => {
-                mode = Mode::PausedWithHook;
-                (done, step(clock))
+            Ok(Request::AdvanceToNext(done)) => {
+                mode = ClockMode::PausedWithHook;
+                (done, advance_to_next(clock))
             }
         };
         let _ = done.send(result);
@@ -444,7 +451,7 @@ fn fire_due() -> bool {
 
 /// Fires the due timers. If no timer is due, advances the clock until one fires. Returns false if
 /// no timer is left.
-fn step(clock: &VirtualClock) -> bool {
+fn advance_to_next(clock: &VirtualClock) -> bool {
     while !fire_due() {
         match until_next(clock) {
             Some(wait) => clock.advance(wait),
