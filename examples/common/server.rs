@@ -10,11 +10,11 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::verdict::{Failures, TimerTotals};
 
 /// The length of the listen queue: more than the connections that arrive while a core is busy.
-const BACKLOG: i32 = 4_096;
+const LISTEN_BACKLOG: i32 = 4_096;
 /// The maximum number of file descriptors of a loop: listener, wakers, timer, poll, duplicates.
 const FILES_PER_CORE: usize = 8;
 /// The number of other file descriptors of the process.
-const OTHER_FILES: usize = 64;
+const OTHER_FILE_COUNT: usize = 64;
 
 /// The running event loops. Each loop returns an `R` when it ends.
 pub(crate) struct Server<R> {
@@ -66,7 +66,7 @@ pub(crate) fn listeners(port: u16, cores: usize) -> io::Result<(SocketAddr, Vec<
         socket.set_reuse_address(true)?;
         socket.set_nonblocking(true)?;
         socket.bind(&address.into())?;
-        socket.listen(BACKLOG)?;
+        socket.listen(LISTEN_BACKLOG)?;
         let listener = TcpListener::from(socket);
         // The first listener finds a free port, which the others share.
         address = listener.local_addr()?;
@@ -78,7 +78,7 @@ pub(crate) fn listeners(port: u16, cores: usize) -> io::Result<(SocketAddr, Vec<
 
 /// Raises the limit of open files to the number that these sockets and cores need.
 pub(crate) fn raise_open_file_limit(sockets: usize, cores: usize) -> io::Result<()> {
-    let needed = (sockets + cores * FILES_PER_CORE + OTHER_FILES) as u64;
+    let needed = (sockets + cores * FILES_PER_CORE + OTHER_FILE_COUNT) as u64;
     let limit = rlimit::increase_nofile_limit(needed)?;
     if limit >= needed {
         return Ok(());

@@ -19,7 +19,7 @@ const LISTENER: Token = Token(usize::MAX);
 const WAKER: Token = Token(usize::MAX - 1);
 /// More events than connections, so that after a pause one poll returns all received packets,
 /// before the turn closes silent connections.
-const EVENTS: usize = 32_768;
+const EVENT_CAPACITY: usize = 32_768;
 
 /// Each connection's idle timer, by the address of its client: any thread may cancel the timer.
 pub(crate) type IdleTimers = Mutex<HashMap<SocketAddr, TimerHandle>>;
@@ -60,7 +60,7 @@ fn run(
 ) -> io::Result<u64> {
     // Dropping the stream closes the connection.
     let connections = Connections::new(idle, |_stream, _silent_for| ());
-    let mut events = Events::with_capacity(EVENTS);
+    let mut events = Events::with_capacity(EVENT_CAPACITY);
     let mut resets_refused = 0;
     while !core.is_stopping() {
         local_timer().sleep_with(|timeout| match poll.poll(&mut events, timeout) {

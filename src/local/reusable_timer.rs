@@ -204,18 +204,18 @@ impl ReusableTimer {
         let added = local_timer().try_add_local(when, fire);
         // The add may have run user code, such as a destructor or the wake hook. User code in the
         // add may have armed this `ReusableTimer`, or run a turn that fired the added timer.
-        let was_armed_inside = state.latest_handle.get() != previous;
+        let was_armed_by_user_code = state.latest_handle.get() != previous;
         match added {
-            Ok(timer) if !was_armed_inside || timer.is_pending() => {
+            Ok(timer) if !was_armed_by_user_code || timer.is_pending() => {
                 state.latest_handle_arming.set(arming);
                 let replaced = state.latest_handle.replace(Some(timer));
-                replaced.filter(|_| was_armed_inside).map(LocalHandle::cancel);
+                replaced.filter(|_| was_armed_by_user_code).map(LocalHandle::cancel);
                 Ok(false)
             }
             Ok(_) => Ok(false), // the added timer has already fired
             // The user code's arming may have taken the last room below the limit of live timers,
             // so this call resets the timer of that arming.
-            Err(_) if was_armed_inside && try_reset() => Ok(true),
+            Err(_) if was_armed_by_user_code && try_reset() => Ok(true),
             Err(refused) => Err(refused.reason()),
         }
     }

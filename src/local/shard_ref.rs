@@ -280,7 +280,7 @@ impl ShardRef {
         let added =
             self.shared.add_remote(due_at_once, CallSite::caller(), OneShotClosure(callback), true);
         let is_added = added.is_ok();
-        let wake = match added {
+        let sleep_to_interrupt = match added {
             Ok(RemoteOutcome { sleep_to_interrupt, .. }) => sleep_to_interrupt,
             Err(refused) => {
                 // `callback` may own a `ThreadStopRequest`, whose drop sets a flag. The owner must
@@ -290,11 +290,11 @@ impl ShardRef {
                 self.shared
                     .parker
                     .sleep_in_progress_after_fence()
-                    .filter(|asleep| !asleep.is_undriven())
+                    .filter(|sleep| !sleep.is_undriven())
             }
         };
-        if let Some(asleep) = wake {
-            self.shared.wake(asleep);
+        if let Some(sleep) = sleep_to_interrupt {
+            self.shared.wake(sleep);
         }
         is_added
     }
@@ -442,8 +442,8 @@ impl ShardRef {
                 answer: RemotelyAddedId { index, generation },
                 sleep_to_interrupt,
             }) => {
-                if let Some(asleep) = sleep_to_interrupt {
-                    self.shared.wake(asleep);
+                if let Some(sleep) = sleep_to_interrupt {
+                    self.shared.wake(sleep);
                 }
                 Ok(TimerHandle::new(self.shared.number, index, generation))
             }

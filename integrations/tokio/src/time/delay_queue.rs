@@ -172,11 +172,11 @@ impl<T> DelayQueue<T> {
             ready!(delay.poll_unconstrained(cx));
             // The sleep can have elapsed by another clock: the sleep was created before `pause`, or
             // another wheel accepted its timer because this wheel was full.
-            let again = sleep_until(next);
-            if again.clamped_deadline() < next {
+            let new_sleep = sleep_until(next);
+            if new_sleep.clamped_deadline() < next {
                 return Poll::Pending; // `next` is beyond the clock's range.
             }
-            self.delay = Some(again);
+            self.delay = Some(new_sleep);
         }
     }
 
