@@ -70,7 +70,7 @@ impl Failures {
         self.other_failures.push(failure);
     }
 
-    /// Counts cases of a failure: `cases` is their number, or true for one case.
+    /// Counts `cases` more cases of a failure; true counts as one case.
     pub(crate) fn add_cases(&mut self, cases: impl Into<u64>, failure: &'static str) {
         *self.cases.entry(failure).or_default() += cases.into();
     }

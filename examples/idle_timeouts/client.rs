@@ -71,8 +71,8 @@ impl Plan {
         }
     }
 
-    /// Returns the shortest allowed run. Clients connect in the first sixth of the run. In the
-    /// rest, a connection can talk, cancel its timer and stay silent for more than a timeout.
+    /// Returns the shortest allowed run. Clients connect in the first sixth of the run. In the rest
+    /// of the run, a connection can talk, cancel its timer and stay silent for more than a timeout.
     pub(crate) fn shortest_run(idle: Duration) -> Duration {
         (idle * 3 + Duration::from_secs(1)) * 6 / 5
     }

@@ -1040,7 +1040,7 @@ impl LocalTimer {
             .map_err(|reason| Self::refused_add_error(reason, callback))
     }
 
-    /// Builds the error of a refused add. `callback` still holds the callback.
+    /// `callback` must still hold the callback.
     #[inline]
     fn refused_add_error<C: IntoCallback>(
         reason: AddErrorReason,

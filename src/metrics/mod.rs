@@ -132,7 +132,7 @@ pub struct ShardMetrics {
     pub longest_turn: Duration,
     /// The time for which the next turn has been overdue; zero during a turn.
     ///
-    /// If no loop drives the wheel, the time usually counts from the earliest deadline, even if a
+    /// If no loop drives the wheel, `overdue` usually counts from the earliest deadline, even if a
     /// remote cancel has ended the timer with this deadline.
     pub overdue: Duration,
     /// The running times of the measured callbacks. Empty unless

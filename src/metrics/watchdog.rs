@@ -147,7 +147,7 @@ impl Drop for Watchdog {
 #[derive(Clone, Copy)]
 struct ShardCheck {
     /// The shard's serial, the number of its latest turn, and whether the turn is in progress. A
-    /// stall lasts until these values change.
+    /// stall lasts until `observed_turn` changes.
     observed_turn: (u64, u64, bool),
     /// The time of the first check that found this `observed_turn` and a waiting request, in
     /// nanoseconds of the shard's clock.

@@ -272,7 +272,7 @@ impl<K: Send + 'static> Group<K> {
         (if core < core_count { core } else { core % core_count }) as u32
     }
 
-    /// Sends a batch to a core. Returns false if the batch was dropped.
+    /// Returns false if the batch was dropped.
     fn send_batch(&self, dest_core: u32, batch: Batch<K>) -> bool {
         let core = self.cores_if_joined().and_then(|cores| cores.get(dest_core as usize));
         core.is_some_and(|core| core.shard.run_ignoring_timer_limit(move || batch.deliver()))

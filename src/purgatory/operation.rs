@@ -48,8 +48,8 @@ pub trait DelayedOperation: 'static {
     /// `try_complete` must be quick, and must not call `turn`.
     ///
     /// `try_complete` may itself report an event on a key of this core, which checks the other
-    /// operations that watch the key. Nothing limits the nesting depth of `try_complete` calls. The
-    /// operation that reports the event is checked at most once more.
+    /// operations that watch the key. Nothing limits the nesting depth of `try_complete` calls. An
+    /// operation that reports an event on its own key is checked at most once more.
     fn try_complete(&mut self) -> bool;
 
     /// Consumes the completed operation, for example to answer its request. Called at most once, on

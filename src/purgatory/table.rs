@@ -92,7 +92,6 @@ struct ParkedOperation<K, Op> {
     check_again: bool,
 }
 
-/// The contents of an operation's freed record.
 struct FreedRecordContents<K> {
     inline_watch: Watch<K>,
     last_watch_on_other_core_index: u32,
@@ -860,8 +859,8 @@ impl<K: Eq, Op> Table<K, Op> {
         WatchIndex::NONE
     }
 
-    /// Looks up a key. During an add, only this lookup calls the key's `Eq`, so `Eq` cannot panic
-    /// while the table changes.
+    /// During an add, only this lookup calls the key's `Eq`, so `Eq` cannot panic while the table
+    /// changes.
     #[inline]
     pub(super) fn look_up_key(&self, hash: u32, key: K) -> KeyEntry<K> {
         KeyEntry { first_watch: self.find_key(hash, &key), key, hash }

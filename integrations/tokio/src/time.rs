@@ -19,8 +19,8 @@
 //!
 //! # Which wheel a future uses
 //!
-//! The futures here are `Send` if their contents are. Each future uses the first of these wheels
-//! that exists:
+//! The futures of this module are `Send` if their contents are. Each future uses the first of these
+//! wheels that exists:
 //!
 //! 1. The wheel of the thread's virtual time, after [`pause`].
 //! 2. The thread's own wheel, while [`run`](crate::run) or [`spawn_driver`](crate::spawn_driver)

@@ -270,7 +270,7 @@ impl VirtualTime {
     }
 
     /// Runs all tasks. Whenever all cores are idle, advances the clock to the next deadline. Stops
-    /// when no task is unfinished or no deadline remains. Returns the number of unfinished tasks,
+    /// when all tasks have finished or no deadline remains. Returns the number of unfinished tasks,
     /// which would wait for ever.
     ///
     /// The call never returns if a task sets new deadlines for ever, for example by looping over an

@@ -1,7 +1,7 @@
 //! Virtual time for tests: a clock that stops, and advances when the runtime is idle.
 //!
 //! A helper thread owns a wheel on this clock, for the futures of the thread that called `pause`.
-//! The wheel turns on request, or in step with real time after `resume`.
+//! The helper's wheel turns on request, or after `resume` with real time.
 
 use std::{
     cell::{Cell, RefCell},
@@ -437,7 +437,7 @@ fn run_helper(
     }
 }
 
-/// Fires every due timer. Returns true if any fired.
+/// Fires every due timer. Returns true if a timer fired.
 fn fire_due() -> bool {
     let mut has_fired = false;
     loop {
