@@ -1362,21 +1362,20 @@ mod tests {
         let mut table = TestTable::new();
         let (operations, watches) = if cfg!(miri) { (20, 50) } else { (100, 2_000) };
         add_and_remove(&mut table, operations);
-        let kept_operation = add(&mut table, &[5]);
-        let removed_operation = add(&mut table, &[]);
-        (0..watches).for_each(|_| {
-            assert!(table.try_record_watch_on_other_core(removed_operation, 3, removed_operation))
-        });
-        table.operations.record_mut(removed_operation.index).operation = None;
-        let mut latest = table.remove(removed_operation.index);
+        let kept_id = add(&mut table, &[5]);
+        let removed_id = add(&mut table, &[]);
+        (0..watches)
+            .for_each(|_| assert!(table.try_record_watch_on_other_core(removed_id, 3, removed_id)));
+        table.operations.record_mut(removed_id.index).operation = None;
+        let mut latest = table.remove(removed_id.index);
         while latest != NONE {
             latest = table.take_watch_on_other_core(latest).previous_index;
         }
         assert!(table.watches_on_other_cores.capacity() > 4);
         table.trim(true);
         assert!(table.watches_on_other_cores.capacity() <= 4);
-        assert_eq!(watchers(&table, 5), [kept_operation]);
-        remove(&mut table, kept_operation);
+        assert_eq!(watchers(&table, 5), [kept_id]);
+        remove(&mut table, kept_id);
         assert!(!table.trim(true));
         assert_only_spare_memory(&table);
     }
