@@ -26,7 +26,7 @@
 //! [compares](guide::comparison) corewheel with other timers, and shows how to
 //! [migrate](guide::moving) from tokio, Netty, Java, Kafka and Go. The parts of the crate are:
 //!
-//! * [`local_timer`]: the thread's own wheel. Most programs need nothing else.
+//! * [`local_timer`]: the thread's own wheel. Most programs need only `local_timer`.
 //! * [`TimerHandle`]: cancels, resets and queries a timer. [`TimerGuard`] cancels its timer when
 //!   dropped. [`LocalHandle`] works only on the timer's own thread.
 //! * [`ReusableTimer`]: keeps its callback and can be armed again after it has fired.
@@ -77,7 +77,7 @@
 //!   wheel. [`TimerHandle::cancel`] says at once, on any thread, whether this call has ended the
 //!   timer.
 //! * **No locks.** On a timer's own core, add, cancel, reset and turn take no lock. In the steady
-//!   state, the four operations allocate nothing, and their only system call reads the clock.
+//!   state, an owner's operations allocate nothing, and their only system call reads the clock.
 //!   Callbacks that capture up to 32 bytes, aligned to at most 8, are stored inline. Remote adds,
 //!   cancels and resets are lock-free. The owner never waits for another core.
 //! * **No wheel or purgatory is borrowed while your code runs.** Callbacks and destructors may add,

@@ -2,8 +2,8 @@
 //! clients: `cargo run --release --example idle_timeouts`.
 //!
 //! Each core has an event loop. A connection stays on the core that accepted it, with an idle timer
-//! on that core's wheel. A packet resets the timer, silence lets it fire, and another thread may
-//! cancel it through its handle.
+//! on that core's wheel. A packet resets the timer, and silence lets the timer fire. Another thread
+//! may cancel the timer through a handle.
 //!
 //! - `connections`: the connections of one core, each with an idle timer
 //! - `event_loop`: the loop of one core

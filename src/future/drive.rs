@@ -16,8 +16,8 @@ const SLEEP_LENGTH_AFTER_FIRING_MAX: Duration = Duration::from_micros(1);
 /// purgatory messages, so turns may be rare.
 const ENDED_WHEEL_SLEEP_LENGTH: Duration = Duration::from_millis(100);
 
-/// Returns a future that drives this thread's wheel and never completes. Spawn it on this thread in
-/// any executor.
+/// Returns a future that drives this thread's wheel and never completes. Spawn the future on this
+/// thread in any executor.
 ///
 /// `sleep` is the executor's sleep function, such as `tokio::time::sleep`, but not corewheel's own
 /// [`sleep`](super::sleep). The driving task turns the wheel, lets other tasks run, turns the wheel

@@ -5,7 +5,7 @@ use std::{fmt, time::Instant};
 use crate::cross_core::{callback::Callback, handle::TimerHandle};
 
 /// A timer that was pending when its thread's wheel was drained, returned by
-/// [`LocalTimer::drain`](crate::LocalTimer::drain). Dropping it drops the callback.
+/// [`LocalTimer::drain`](crate::LocalTimer::drain). Dropping a `DrainedTimer` drops the callback.
 ///
 /// # Examples
 ///

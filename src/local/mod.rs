@@ -604,7 +604,7 @@ impl LocalTimer {
     /// Parks until the next deadline or a wake-up, at most for `longest_park`. While a virtual
     /// clock is before the next deadline, parks for at most a second, and reports a clock that has
     /// stood still for a second. `clock_still_since` is the result of the previous call: a reading
-    /// of the virtual clock, and the real time at which the clock was first seen to stand there.
+    /// of the virtual clock, and the real time at which this reading was first seen.
     fn park_in_run_until(
         self,
         clock_still_since: Option<[Instant; 2]>,

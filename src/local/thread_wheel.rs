@@ -242,8 +242,8 @@ impl ThreadWheel {
     }
 
     /// Makes `local` the wheel of this thread, and returns it. If the thread already has a wheel,
-    /// drops `local` and returns that wheel. Only the function of a `Clock::from_fn` can have
-    /// created an earlier wheel, which must not use corewheel.
+    /// drops `local` and returns that wheel. A wheel exists already only if the function of a
+    /// `Clock::from_fn` has used corewheel, which such a function must not do.
     fn set_current(cell: &OnceCell<Self>, local: Self) -> &Self {
         let local = cell.get_or_init(|| local);
         ThisThreadWheel::register(Some(ThisThreadWheel {

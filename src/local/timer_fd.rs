@@ -53,8 +53,8 @@ use crate::{
 /// `TimerFd` is [a driver](LocalTimer::register_driver) until it is dropped.
 ///
 /// Dropping the `TimerFd` that announced the current sleep ends the announcement. If the thread has
-/// another `TimerFd`, this drop makes the descriptor readable, and so does dropping a task of
-/// [`drive`](crate::future::drive). The loop of the other `TimerFd` then calls
+/// another `TimerFd`, dropping the announcing `TimerFd` makes the descriptor readable, and so does
+/// dropping a task of [`drive`](crate::future::drive). The loop of the other `TimerFd` then calls
 /// [`turn`](Self::turn), which arms the descriptor again.
 ///
 /// The descriptor stays open until the thread has exited and no [`ShardRef`](crate::ShardRef) of

@@ -102,7 +102,6 @@ struct Group<K> {
     cores: SetOnce<Box<[GroupCore]>>,
 }
 
-/// A core of a group.
 struct GroupCore {
     shard: ShardRef,
     /// True once this core's purgatory has ended.

@@ -694,8 +694,8 @@ impl<K: WatchKey, Op: DelayedOperation> fmt::Debug for Purgatory<K, Op> {
 struct Inner<K: WatchKey, Op: DelayedOperation> {
     table: RefCell<Table<K, Op>>,
     hash_builder: BuildKeyHasher,
-    /// Incremented at each event, and whenever a parked operation ends without an event. If the
-    /// count changes during an add, the add checks the condition again.
+    /// Incremented at each event, and whenever a parked operation ends without an event. If
+    /// `condition_change_count` changes during an add, the add checks the condition again.
     condition_change_count: Cell<u64>,
     /// The number of watches that events have reached, except the first watch of each event.
     further_watch_count: Cell<usize>,

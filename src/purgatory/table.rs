@@ -36,7 +36,6 @@ use crate::{
     local::ThreadWheel,
 };
 
-/// The operations of one core, and the watches on its keys.
 pub(super) struct Table<K, Op> {
     operations: Records<ParkedOperation<K, Op>>,
     separate_watches: Records<SeparateWatch<K>>,

@@ -211,8 +211,8 @@ fn block_on<F: Future>(
 }
 
 /// Spawns a task that drives this thread's wheel whenever the current `LocalSet` runs. A thread has
-/// at most one such driver. Dropping the handle does not end the task. After an abort, futures that
-/// wait for the wheel stay pending.
+/// at most one driver of this package. Dropping the handle does not end the task. After an abort,
+/// futures that wait for the wheel stay pending.
 ///
 /// Under load, timers can be late: the task runs after the tasks that became ready before it, and
 /// the runtime polls for events only once per `event_interval`. In [`run`] and [`run_in`], the

@@ -102,13 +102,13 @@ pub(super) fn current_timers() -> Cow<'static, Timers> {
     driven.map_or_else(|| Cow::Borrowed(DEFAULT_TIMERS.get_or_init(start)), Cow::Owned)
 }
 
-/// Returns the current time on the clock of the timers for futures that this thread creates.
+/// Returns the current time of the clock that this thread's new futures use.
 pub(super) fn now() -> Instant {
     virtual_time::now().unwrap_or_else(|| current_timers().now()).into()
 }
 
-/// Returns the current time on the clock of the timers for futures that this thread creates, unless
-/// these are the default timers and have not been started.
+/// Without virtual time, returns the current time of the clock that this thread's new futures use,
+/// or `None` if these futures must first start the default timers.
 pub(super) fn now_if_started() -> Option<std::time::Instant> {
     let now = THREAD_TIMERS.try_with(|driven| driven.borrow().as_ref().map(Timers::now));
     now.ok().flatten().or_else(|| DEFAULT_TIMERS.get().map(Timers::now))
