@@ -27,40 +27,40 @@ pub(crate) struct ClientId(u32);
 #[derive(Default)]
 pub(super) struct Clients {
     /// The clients, indexed by identifier; `None` for a free identifier.
-    by_id: Vec<Option<Weak<dyn WheelClient>>>,
+    clients_by_id: Vec<Option<Weak<dyn WheelClient>>>,
 }
 
 impl Clients {
     /// Gives the client the lowest free identifier.
     pub(super) fn add(&mut self, client: Weak<dyn WheelClient>) -> ClientId {
-        let free = self.by_id.iter().position(Option::is_none);
-        let id = free.unwrap_or(self.by_id.len());
+        let free = self.clients_by_id.iter().position(Option::is_none);
+        let id = free.unwrap_or(self.clients_by_id.len());
         if free.is_none() {
-            self.by_id.push(None);
+            self.clients_by_id.push(None);
         }
-        self.by_id[id] = Some(client);
+        self.clients_by_id[id] = Some(client);
         ClientId(
             u32::try_from(id).unwrap_or_else(|_| panic!("more than 2^32 clients of one wheel")),
         )
     }
 
-    /// Removes a client, frees its identifier, and truncates `by_id` after the last remaining
-    /// client. If no client remains, frees the memory of `by_id`.
+    /// Removes a client, frees its identifier, and truncates `clients_by_id` after the last
+    /// remaining client. If no client remains, frees the memory of `clients_by_id`.
     pub(super) fn remove(&mut self, ClientId(id): ClientId) {
-        self.by_id[id as usize] = None;
-        while self.by_id.pop_if(|client| client.is_none()).is_some() {}
-        if self.by_id.is_empty() {
+        self.clients_by_id[id as usize] = None;
+        while self.clients_by_id.pop_if(|client| client.is_none()).is_some() {}
+        if self.clients_by_id.is_empty() {
             mem::take(self);
         }
     }
 
     pub(super) fn get(&self, ClientId(id): ClientId) -> Option<Rc<dyn WheelClient>> {
-        self.by_id.get(id as usize)?.as_ref()?.upgrade()
+        self.clients_by_id.get(id as usize)?.as_ref()?.upgrade()
     }
 
     /// Returns the identifiers up to the last client's, including the free identifiers.
     pub(super) fn ids_up_to_last(&self) -> impl Iterator<Item = ClientId> + use<> {
-        (0..).map(ClientId).take(self.by_id.len())
+        (0..).map(ClientId).take(self.clients_by_id.len())
     }
 }
 

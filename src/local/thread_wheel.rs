@@ -197,7 +197,7 @@ impl ThreadWheel {
                 return Err(ConfigError::ThreadHasWheel);
             }
             let local = Self::set_current(cell, Self::new(config)?);
-            local.expect_loop(DriverState::DriverExpected);
+            local.replace_undriven_state(DriverState::DriverExpected);
             Ok(())
         });
         installed.unwrap_or(Err(ConfigError::ThreadHasWheel))
@@ -363,14 +363,14 @@ impl ThreadWheel {
 
     pub(super) fn register_loop(&self) {
         self.has_user_loop.set(true);
-        self.expect_loop(DriverState::DriverRegistered);
+        self.replace_undriven_state(DriverState::DriverRegistered);
     }
 
     fn add_driver(&self) {
         if self.driver_count.replace(self.driver_count.get() + 1) == 0 {
             self.has_user_loop.set(self.has_user_loop.get() || self.is_driven_or_ended());
         }
-        self.expect_loop(DriverState::DriverRegistered);
+        self.replace_undriven_state(DriverState::DriverRegistered);
     }
 
     /// Ends the registration of a driver, and marks the wheel as undriven if no driver is left. A
@@ -402,10 +402,10 @@ impl ThreadWheel {
         matches!(self.driver_state.get(), BetweenTurns | InTurn | Ended)
     }
 
-    /// Enters the state `undriven` after the wheel has lost its last driver. Publishes this state,
-    /// and the earliest deadline of the remote adds and resets that wait for a turn.
-    fn enter_undriven_state(&self, undriven: DriverState) {
-        self.driver_state.set(undriven);
+    /// Enters `new_state` after the wheel has lost its last driver. Publishes this state, and the
+    /// earliest deadline of the remote adds and resets that wait for a turn.
+    fn enter_undriven_state(&self, new_state: DriverState) {
+        self.driver_state.set(new_state);
         let (_, now) = self.with_engine(|engine| engine.publish_undriven_and_get_next_due());
         self.mark_undriven();
         // A remote thread that has not seen the effect of `mark_undriven` publishes no deadline.
@@ -440,7 +440,7 @@ impl ThreadWheel {
 
     /// Replaces the state `NoDriverExpected` or `DriverExpected` by `new_state`, which must be
     /// `DriverExpected` or `DriverRegistered`.
-    fn expect_loop(&self, new_state: DriverState) {
+    fn replace_undriven_state(&self, new_state: DriverState) {
         if let DriverState::NoDriverExpected | DriverState::DriverExpected = self.driver_state.get()
         {
             self.driver_state.set(new_state);

@@ -97,9 +97,9 @@ pub(super) fn current_timers() -> Cow<'static, Timers> {
     if let Some(timers) = virtual_time::timers() {
         return Cow::Owned(timers);
     }
-    let driven = THREAD_TIMERS.try_with(|driven| driven.borrow().clone()).ok().flatten();
+    let driven_timers = THREAD_TIMERS.try_with(|timers| timers.borrow().clone()).ok().flatten();
     let start = || Timers::per_worker().expect("the default timers start");
-    driven.map_or_else(|| Cow::Borrowed(DEFAULT_TIMERS.get_or_init(start)), Cow::Owned)
+    driven_timers.map_or_else(|| Cow::Borrowed(DEFAULT_TIMERS.get_or_init(start)), Cow::Owned)
 }
 
 /// Returns the current time of the clock that this thread's new futures use.
@@ -110,6 +110,6 @@ pub(super) fn now() -> Instant {
 /// Without virtual time, returns the current time of the clock that this thread's new futures use,
 /// or `None` if these futures must first start the default timers.
 pub(super) fn now_if_started() -> Option<std::time::Instant> {
-    let now = THREAD_TIMERS.try_with(|driven| driven.borrow().as_ref().map(Timers::now));
+    let now = THREAD_TIMERS.try_with(|timers| timers.borrow().as_ref().map(Timers::now));
     now.ok().flatten().or_else(|| DEFAULT_TIMERS.get().map(Timers::now))
 }

@@ -154,7 +154,7 @@ impl<T> DelayQueue<T> {
             let now = now().duration_since(start).as_millis();
             if let Some(index) = self.unlink_next_due(u64::try_from(now).unwrap_or(u64::MAX)) {
                 budget.made_progress();
-                let expired = self.take(index);
+                let expired = self.take_entry(index);
                 if self.is_empty() {
                     self.delay = None; // The next insert wakes the task.
                 }
@@ -204,7 +204,7 @@ impl<T> DelayQueue<T> {
     pub fn try_remove(&mut self, key: &Key) -> Option<Expired<T>> {
         self.entry(key)?;
         self.wheel.remove(key.wheel_key);
-        let removed = self.take(key.index);
+        let removed = self.take_entry(key.index);
         if self.is_empty() {
             // The woken task's next poll returns `None`.
             self.waker.take().into_iter().for_each(Waker::wake);
@@ -302,7 +302,7 @@ impl<T> DelayQueue<T> {
     }
 
     /// Removes the value of an entry that has left the wheel.
-    fn take(&mut self, index: usize) -> Expired<T> {
+    fn take_entry(&mut self, index: usize) -> Expired<T> {
         let Entry { value, deadline, wheel_key } = self.entries.remove(index);
         Expired { value, deadline, key: Key { index, wheel_key } }
     }

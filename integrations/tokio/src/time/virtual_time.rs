@@ -414,7 +414,7 @@ fn run_helper(
                 if let ClockMode::PausedWithoutHook(idle) = &mut mode
                     && idle.is_still_parked()
                     && !fire_due()
-                    && until_next(clock).is_some()
+                    && time_until_next_deadline(clock).is_some()
                 {
                     let _ = stuck_signal_sender.send(());
                     advance_to_next(clock);
@@ -453,7 +453,7 @@ fn fire_due() -> bool {
 /// no timer is left.
 fn advance_to_next(clock: &VirtualClock) -> bool {
     while !fire_due() {
-        match until_next(clock) {
+        match time_until_next_deadline(clock) {
             Some(wait) => clock.advance(wait),
             // Another thread has sent a request since the turn: turns again.
             None if local_timer().time_until_next() == Some(Duration::ZERO) => {}
@@ -465,7 +465,7 @@ fn advance_to_next(clock: &VirtualClock) -> bool {
 
 /// Returns the time until the next deadline, or `None` if it has passed or is at the end of the
 /// clock.
-fn until_next(clock: &VirtualClock) -> Option<Duration> {
+fn time_until_next_deadline(clock: &VirtualClock) -> Option<Duration> {
     let is_before_the_end = |wait| clock.elapsed().saturating_add(wait) < MAX_ELAPSED;
     local_timer().time_until_next().filter(|wait| !wait.is_zero() && is_before_the_end(*wait))
 }
