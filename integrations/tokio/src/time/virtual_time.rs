@@ -351,17 +351,11 @@ impl PausableTime {
     /// Starts a helper, whose clock runs from zero.
     fn start() -> Self {
         let (clock, (helper, requests)) = (Arc::new(VirtualClock::start()), channel());
-        let (stuck_signal_sender, stuck_signals) = channel();
+        let (stuck_sender, stuck_signals) = channel();
         let (shard_sender, shard_receiver) = channel();
         let (helper_clock, request_sender) = (Arc::clone(&clock), helper.clone());
         let run_helper = move || {
-            run_helper(
-                &helper_clock,
-                request_sender,
-                &requests,
-                &shard_sender,
-                &stuck_signal_sender,
-            )
+            run_helper(&helper_clock, request_sender, &requests, &shard_sender, &stuck_sender)
         };
         let name = "corewheel-tokio paused".to_owned();
         thread::Builder::new().name(name).spawn(run_helper).expect("a thread for virtual time");
@@ -388,7 +382,7 @@ fn run_helper(
     request_sender: Sender<Request>,
     requests: &Receiver<Request>,
     shard_sender: &Sender<ShardRef>,
-    stuck_signal_sender: &Sender<()>,
+    stuck_sender: &Sender<()>,
 ) {
     let config = Config::new()
         .clock(clock.to_clock())
@@ -416,7 +410,7 @@ fn run_helper(
                     && !fire_due()
                     && time_until_next_deadline(clock).is_some()
                 {
-                    let _ = stuck_signal_sender.send(());
+                    let _ = stuck_sender.send(());
                     advance_to_next(clock);
                 }
                 continue;
