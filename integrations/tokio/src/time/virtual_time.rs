@@ -355,7 +355,7 @@ impl PausableTime {
         let (shard_sender, shard_receiver) = channel();
         let (helper_clock, request_sender) = (Arc::clone(&clock), helper.clone());
         let run_helper = move || {
-            run_helper(&helper_clock, request_sender, &requests, &shard_sender, &stuck_sender)
+            run_helper(&helper_clock, request_sender, &requests, &shard_sender, &stuck_sender);
         };
         let name = "corewheel-tokio paused".to_owned();
         thread::Builder::new().name(name).spawn(run_helper).expect("a thread for virtual time");
