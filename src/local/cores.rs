@@ -170,13 +170,15 @@ impl StopWaiter<'_> {
     fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
         let waker = cx.waker().clone();
         let mut wakers = lock(&self.core.stop_state().wakers);
+        // A waker's destructor is user code, so it runs without the lock.
         if self.core.is_stopping() {
+            drop(wakers);
+            self.drop_catching_panic(Some(waker));
             return Poll::Ready(());
         }
         let next = || wakers.last_key_value().map_or(0, |(last, _)| last + 1);
         let waker_key = *self.waker_key.get_or_insert_with(next);
         let previous = wakers.insert(waker_key, waker);
-        // A waker's destructor is user code, so it runs without the lock.
         drop(wakers);
         self.drop_catching_panic(previous);
         Poll::Pending

@@ -15,7 +15,7 @@ use corewheel::{Config, ConfigError, Core, Cores, ManualClock, local_timer};
 
 use crate::support::{
     Counter, HOUR, OnDrop, Poller, TICK, TOO_LONG, block_on, must_not_run, on_a_thread,
-    panic_message, poll_with, wait_until, waker,
+    panic_message, poll_with, wait_until, waker, waker_whose_clones_panic_in_drop,
 };
 
 fn start<R: Send + 'static>(
@@ -382,6 +382,19 @@ fn panics_of_destructors_of_waiting_wakers_are_contained() {
         assert_eq!(local_timer().counts().panicked, 2);
     });
     join(cores);
+}
+
+/// A poll after the stop needs no waker.
+#[test]
+fn a_panicking_drop_of_an_unneeded_waker_is_contained() {
+    let cores = start(1, |core| {
+        turn_until_stopped(&core, usize::MAX);
+        let waker = waker_whose_clones_panic_in_drop();
+        assert!(poll_with(&waker, &mut Box::pin(core.stopped())).is_ready());
+        local_timer().counts().panicked
+    });
+    cores.stop();
+    assert_eq!(join(cores), [1]);
 }
 
 #[test]

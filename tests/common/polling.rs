@@ -7,7 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    task::{Context, Poll, Wake, Waker},
+    task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker},
     thread,
 };
 
@@ -79,6 +79,19 @@ pub(crate) fn poll_with<F: Future + Unpin>(waker: &Waker, future: &mut F) -> Pol
 
 pub(crate) fn waker(run: impl Fn() + Send + Sync + 'static) -> Waker {
     Waker::from(Arc::new(OnWake(run)))
+}
+
+/// Returns a waker that does nothing, except that each clone panics when it is dropped.
+pub(crate) fn waker_whose_clones_panic_in_drop() -> Waker {
+    const CLONE: RawWakerVTable =
+        RawWakerVTable::new(|_| unreachable!(), |_| (), |_| (), |_| panic!("as planned"));
+    const ORIGINAL: RawWakerVTable =
+        RawWakerVTable::new(|data| RawWaker::new(data, &CLONE), |_| (), |_| (), |_| ());
+    // SAFETY: there is no data, and the functions use none.
+    #[allow(unsafe_code)]
+    unsafe {
+        Waker::new(std::ptr::null(), &ORIGINAL)
+    }
 }
 
 /// Polls a future until it is ready. Parks this thread between polls.
