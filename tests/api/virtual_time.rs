@@ -10,7 +10,8 @@ use corewheel::{
 };
 
 use crate::support::{
-    Counter, Log, OnDrop, OpRecord, add_waiting, on_a_thread, panic_message, panics,
+    Counter, Log, OnDrop, OpRecord, Poller, add_waiting, on_a_thread, panic_message, panics,
+    poll_with, waker, waker_whose_clones_panic_in_drop,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -104,6 +105,30 @@ fn other_tasks_continue_after_a_panic() {
 }
 
 /// The task's future outlives its panicking poll, so its destructor runs after the poll.
+#[test]
+fn a_panicking_waker_of_a_join_handle_is_contained() {
+    let time = VirtualTime::new();
+    let mut task = time.spawn(|| sleep(SECOND));
+    assert!(poll_with(&waker(|| panic!("as planned")), &mut task).is_pending());
+    assert_eq!((time.run(), task.is_finished()), (0, true));
+}
+
+/// The second poll replaces the waker of the first. The third poll needs no waker.
+#[test]
+fn a_panicking_drop_of_a_join_handles_waker_is_contained() {
+    on_a_thread(|| {
+        assert!(local_timer().is_empty());
+        let (time, waker) = (VirtualTime::new(), waker_whose_clones_panic_in_drop());
+        let mut task = time.spawn(|| async { 7 });
+        assert!(poll_with(&waker, &mut task).is_pending());
+        assert!(Poller::new().poll(&mut task).is_pending());
+        assert_eq!(local_timer().counts().panicked, 1);
+        assert_eq!(time.run(), 0);
+        assert_eq!(poll_with(&waker, &mut task), Poll::Ready(7));
+        assert_eq!(local_timer().counts().panicked, 2);
+    });
+}
+
 #[test]
 fn a_task_whose_poll_and_destructor_panic_does_not_abort() {
     let time = VirtualTime::new();

@@ -10,7 +10,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use crate::{local::ThreadWheel, util::sync::lock};
+use crate::{cross_core::hooks::PanicPlace, local::ThreadWheel, util::sync::lock};
 
 /// A handle to a task of a [`VirtualTime`](super::VirtualTime). Awaiting the handle returns the
 /// output of the task. If the task panics, or is dropped with its executor, the handle is never
@@ -58,7 +58,7 @@ impl<T> JoinHandle<T> {
             let output = polled.unwrap_or_else(|panic| resume_unwind(panic));
             let before = mem::replace(&mut *lock(&task.0), TaskState::Finished(Some(output)));
             if let TaskState::Running(Some(waker)) = before {
-                waker.wake();
+                ThreadWheel::catch_panic(PanicPlace::Callback, || waker.wake());
             }
         };
         (handle, run)
@@ -117,7 +117,7 @@ impl<T> Future for JoinHandle<T> {
         // Cloning the new waker and dropping the old one run user code, so neither happens while
         // the state is locked.
         let mut new_or_old_waker = Some(cx.waker().clone());
-        match &mut *lock(&self.0) {
+        let polled = match &mut *lock(&self.0) {
             TaskState::Running(waker) => {
                 mem::swap(waker, &mut new_or_old_waker);
                 Poll::Pending
@@ -125,7 +125,9 @@ impl<T> Future for JoinHandle<T> {
             TaskState::Finished(output) => {
                 Poll::Ready(output.take().expect("the output of a task was taken before"))
             }
-        }
+        };
+        ThreadWheel::drop_each_catching_panic(new_or_old_waker);
+        polled
     }
 }
 
