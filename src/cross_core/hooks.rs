@@ -72,9 +72,9 @@ pub struct PanicReport<'a> {
 pub enum PanicPlace {
     /// A running callback.
     Callback,
-    /// The destructor of a callback or payload, after a cancel or at the end of its wheel. `Drop`
-    /// also covers the destructor of a purgatory's key, operation or group function, or of a driver
-    /// task's waker.
+    /// The destructor of a callback or payload, after a cancel, at the end of its wheel or at the
+    /// drop of its [`ReusableTimer`](crate::ReusableTimer). `Drop` also covers the destructor of a
+    /// purgatory's key, operation or group function, or of a driver task's waker.
     Drop,
     /// The hook that wakes a sleeping owner, or the waker of the task that drives the wheel.
     Wake,

@@ -23,7 +23,7 @@ use self::drained_timer::DrainedTimer;
 pub use self::shard_ref::ShardRef;
 pub(crate) use self::{
     client::{ClientId, WheelClient},
-    thread_wheel::{DriverRegistration, DriverTaskId, ThreadWheel},
+    thread_wheel::{CatchDropPanic, DriverRegistration, DriverTaskId, ThreadWheel},
 };
 use crate::{
     clock::Clock,

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::local_timer;
+use super::{CatchDropPanic, local_timer};
 use crate::{
     cross_core::handle::{Cancel, LocalHandle, TimerHandle, TimerStatus},
     error::AddErrorReason,
@@ -132,6 +132,12 @@ impl ReusableTimer {
     /// # drop(keep_alive);
     /// ```
     pub fn new(callback: impl FnMut(&ReusableTimer) + 'static) -> Self {
+        let mut callback = CatchDropPanic(Some(callback));
+        let callback = move |timer: &Self| {
+            if let Some(callback) = &mut callback.0 {
+                callback(timer);
+            }
+        };
         let shared = ReusableTimerState {
             latest_handle: Cell::new(None),
             arming_count: Cell::new(0),

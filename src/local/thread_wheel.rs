@@ -1054,6 +1054,17 @@ impl ThreadWheel {
     }
 }
 
+/// Holds the user's function, and reports a panic of its destructor. Uncaught, the panic would
+/// abort the process in an exiting or unwinding thread. The `Option` is `None` only during the
+/// drop.
+pub(crate) struct CatchDropPanic<F>(pub(crate) Option<F>);
+
+impl<F> Drop for CatchDropPanic<F> {
+    fn drop(&mut self) {
+        ThreadWheel::catch_panic(PanicPlace::Drop, || drop(self.0.take()));
+    }
+}
+
 #[cold]
 fn panic_without_driver() -> ! {
     panic!(

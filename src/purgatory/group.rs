@@ -22,9 +22,8 @@ use super::{
     operation::{Id, WatchKey},
 };
 use crate::{
-    cross_core::hooks::PanicPlace,
     limits::{PURGATORY_BATCH_MESSAGES_MAX, PURGATORY_SPARE_BATCHES_MAX},
-    local::{ShardRef, ThreadWheel},
+    local::{CatchDropPanic, ShardRef, ThreadWheel},
     util::sync::{AtomicBool, Ordering, SetOnce, fence, per_thread},
 };
 
@@ -106,17 +105,6 @@ struct GroupCore {
     shard: ShardRef,
     /// True once this core's purgatory has ended.
     has_ended: AtomicBool,
-}
-
-/// Holds the user's function that returns the core of a key. Catches panics of the function's
-/// destructor, because in an exiting thread, they would abort the process. The `Option` is `None`
-/// only during the drop.
-struct CatchDropPanic<F>(Option<F>);
-
-impl<F> Drop for CatchDropPanic<F> {
-    fn drop(&mut self) {
-        ThreadWheel::catch_panic(PanicPlace::Drop, || drop(self.0.take()));
-    }
 }
 
 impl<K: WatchKey> PurgatoryGroup<K> {

@@ -106,6 +106,22 @@ fn a_drop_cancels_the_timer_even_inside_its_callback() {
 }
 
 #[test]
+fn a_panic_of_a_callbacks_destructor_does_not_reach_the_drop_of_the_timer() {
+    in_virtual_time(|_| {
+        for arms in [false, true] {
+            let captured = OnDrop(|| panic!("as planned"));
+            let timer = ReusableTimer::new(move |_| _ = &captured);
+            if arms {
+                timer.arm(TICK);
+            }
+            drop(timer);
+            assert_eq!(local_timer().counts().panicked, 1 + u64::from(arms));
+        }
+        assert!(local_timer().is_empty());
+    });
+}
+
+#[test]
 fn a_callback_that_panics_is_kept() {
     in_virtual_time(|clock| {
         let runs = Rc::new(Cell::new(0));
