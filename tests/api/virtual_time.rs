@@ -104,7 +104,6 @@ fn other_tasks_continue_after_a_panic() {
     assert_eq!(time.run(), 1, "the handle is never ready");
 }
 
-/// The task's future outlives its panicking poll, so its destructor runs after the poll.
 #[test]
 fn a_panicking_waker_of_a_join_handle_is_contained() {
     let time = VirtualTime::new();
@@ -129,6 +128,7 @@ fn a_panicking_drop_of_a_join_handles_waker_is_contained() {
     });
 }
 
+/// The task's future outlives its panicking poll, so its destructor runs after the poll.
 #[test]
 fn a_task_whose_poll_and_destructor_panic_does_not_abort() {
     let time = VirtualTime::new();

@@ -224,6 +224,23 @@ mod tests {
         }
     }
 
+    /// `cargo mutants` ignores patterns that match no mutant. A function's name with an underscore
+    /// stands for its pattern.
+    #[test]
+    fn excluded_mutants_are_in_existing_functions() {
+        let config = read(".cargo/mutants.toml").expect("readable");
+        let (_, patterns) = config.split_once("exclude_re = [").expect("a list");
+        let (patterns, _) = patterns.split_once("\n]").expect("the end of the list");
+        let patterns = patterns.lines().filter(|line| !line.trim_start().starts_with('#'));
+        let is_in_name = |c: char| c.is_ascii_lowercase() || c == '_';
+        let words = patterns.flat_map(|line| line.split(|c| !is_in_name(c)));
+        let files = sources("src").expect("readable");
+        let text: String = files.iter().map(|file| read(file).expect("readable")).collect();
+        for name in words.filter(|word| word.len() > 1 && word.contains('_')) {
+            assert!(text.contains(&format!("fn {name}")), "no function is called {name}");
+        }
+    }
+
     #[test]
     fn a_word_that_matches_no_mutant_is_an_error() {
         let error = run(&["--only", "no such mutant"]).expect_err("an error");
