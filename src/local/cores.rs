@@ -18,7 +18,10 @@ use crate::{
     cross_core::hooks::{Hooks, PanicPlace},
     error::ConfigError,
     limits::SHARDS_MAX,
-    util::sync::{AtomicBool, Ordering, lock},
+    util::{
+        panics::catch_panic_silently,
+        sync::{AtomicBool, Ordering, lock},
+    },
 };
 
 /// The threads of a thread-per-core program, each with its own wheel and, by default, pinned to a
@@ -663,9 +666,14 @@ impl CoresBuilder {
         let run = Arc::new(run);
         // The threads wait for this value; `None` means that the start has failed.
         let start_signal = Arc::new(OnceLock::<Option<Arc<CoresShared>>>::new());
+        // Ends the started threads, and returns the first panic.
         let abort_start = |threads: Vec<JoinHandle<_>>| {
             let _ = start_signal.set(None);
-            threads.into_iter().filter_map(|thread| thread.join().err()).collect::<Vec<_>>()
+            let panics = threads.into_iter().filter_map(|thread| thread.join().err());
+            panics.reduce(|first, other| {
+                catch_panic_silently(|| drop(other));
+                first
+            })
         };
         let (mut threads, mut receivers) = (Vec::new(), Vec::new());
         for (index, arg) in args.into_iter().enumerate() {
@@ -688,7 +696,7 @@ impl CoresBuilder {
             match spawned {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
-                    abort_start(threads);
+                    catch_panic_silently(|| drop(abort_start(threads)));
                     return Err(error);
                 }
             }
@@ -697,7 +705,7 @@ impl CoresBuilder {
         let reports: Result<Vec<_>, _> = receivers.iter().map(mpsc::Receiver::recv).collect();
         let Ok(reports) = reports else {
             // A thread that did not report its start has panicked, and its panic continues here.
-            panic::resume_unwind(abort_start(threads).swap_remove(0));
+            panic::resume_unwind(abort_start(threads).expect("a thread has panicked"));
         };
         match reports.into_iter().collect::<Result<(Vec<_>, Vec<_>), ConfigError>>() {
             Ok((pinned_core_by_thread, shards)) => {
@@ -710,7 +718,7 @@ impl CoresBuilder {
                 Ok(Cores { threads, pinned_core_by_thread, shared })
             }
             Err(error) => {
-                abort_start(threads);
+                catch_panic_silently(|| drop(abort_start(threads)));
                 Err(error.into())
             }
         }

@@ -4,7 +4,7 @@ use std::{
     cell::{Cell, RefCell},
     collections::HashSet,
     io,
-    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind},
     rc::Rc,
     sync::{Arc, Barrier, Mutex, mpsc},
     thread,
@@ -146,6 +146,14 @@ fn no_thread_runs_if_a_configuration_is_invalid_or_panics() {
     assert_eq!(panic_message(|| start_error(panics)), "as planned");
     let error = Cores::builder().threads(20_000).start(|_| ()).expect_err("too many");
     assert_eq!(config_error(&error), Some(&ConfigError::TooManyShards));
+}
+
+/// `start` continues the panic of one thread, and drops the panics of the others.
+#[test]
+fn a_panicking_panic_payload_does_not_abort_a_failed_start() {
+    let start = || start_error(|_| panic_any(OnDrop(|| panic!("as planned"))));
+    let payload = catch_unwind(start).expect_err("each thread panics");
+    assert_eq!(panic_message(|| drop(payload)), "as planned");
 }
 
 // ---- pinning
