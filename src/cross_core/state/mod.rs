@@ -854,11 +854,11 @@ impl StateWord {
     /// (`TimerHandle::from_bits`) has cancelled or is resetting the timer.
     pub(crate) fn undo_arm_remote(&self) -> bool {
         let word = self.load_relaxed();
-        // Release (S2): publishes the effects of this node's earlier callbacks. Relaxed: the value
-        // of a failed CAS is unused.
+        // Both `Relaxed`: the CAS publishes no data, and continues the release sequence of
+        // `arm_remote` (S2). The value of a failed CAS is unused.
         Phase::from_word(word) == Phase::Armed
             && self
-                .cas(word, Phase::make_idle(word) & !QUEUED, Ordering::Release, Ordering::Relaxed)
+                .cas(word, Phase::make_idle(word) & !QUEUED, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
     }
 
