@@ -186,6 +186,36 @@ fn an_event_wakes_a_sleeping_core() {
     });
 }
 
+/// An event sends no message if the wheel has no free node. But the event requests a turn, in which
+/// the core sees the notifier's writes. The message of the reset replaces this request.
+#[test]
+fn an_event_without_a_free_node_ends_the_sleep() {
+    explore_with_preemptions(2, 9_000, || {
+        let (timer, group, _purgatory) = setup(|| {
+            let (_clock, shard) = install_waking_core();
+            let group = group();
+            let purgatory = group.join::<Op>(0, &[shard]);
+            let add = || local_timer().try_add(TICK * 1_000, || ()).ok();
+            let timer = std::iter::from_fn(add).last().expect("the wheel was full");
+            local_timer().turn();
+            (timer, group, purgatory)
+        });
+        let [written, work] = shared(AtomicBool::new(false));
+        let notifier = spawn_unparker(move || {
+            // Relaxed, like the load: corewheel must order these accesses.
+            work.store(true, Ordering::Relaxed);
+            assert!(!group.notify(&0), "a node was free");
+        });
+        let resetter = race(move || timer.reset(TICK * 2_000));
+        while !written.load(Ordering::Relaxed) {
+            fall_asleep(local_timer().prepare_sleep());
+            local_timer().turn();
+        }
+        notifier.join();
+        assert!(resetter.join().unwrap());
+    });
+}
+
 /// Core 1 of the group: a thread that turns its wheel on request.
 struct OtherCore {
     orders: Sender<Option<ShardRef>>,

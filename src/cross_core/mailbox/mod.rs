@@ -58,7 +58,7 @@
 //!
 //! # Models
 //!
-//! `loom-tests/tests/mailbox.rs`.
+//! `loom-tests/tests/mailbox.rs`; for `request_turn`, `loom-tests/tests/purgatory.rs`.
 
 mod backlog;
 
