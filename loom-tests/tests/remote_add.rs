@@ -1,7 +1,7 @@
 //! Remotely added timers: their handles before and after admission, and the reuse of their nodes.
 #![cfg(all(loom, not(crossbeam_loom)))]
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicBool};
 
 use corewheel::{AddErrorReason, Cancel, ManualClock, ShardRef, TimerHandle, local_timer};
 use loom::{
@@ -382,6 +382,46 @@ fn a_stale_handle_never_reaches_the_next_remote_timer_in_a_new_page() {
         assert!(added.into_iter().all(TimerHandle::is_pending));
         assert_eq!(run_ticks(&clock, 2), [1; 3]);
     });
+}
+
+/// The adder finds all nodes in use and looks for a vacant page number. Meanwhile, the owner frees
+/// the nodes and retires a page, whose number the adder's new page may get.
+#[test]
+fn a_stale_handle_never_reaches_a_timer_added_during_retirement() {
+    let [was_reused, noted] = shared(AtomicBool::new(false));
+    explore_with_preemptions(2, 16_000, move || {
+        let (clock, core, stale) = setup(|| {
+            let (clock, core) = install_core();
+            let mut own = [(); 5].map(|()| local_timer().add(TICK * 9, || ()));
+            let adder = core.clone();
+            // Fills the pages 3 and 4.
+            let handles = on_another_thread(move || [(); 4].map(|()| adder.add(TICK, || ())));
+            local_timer().turn();
+            // Retires the owner's page 2 and adds it again, so that the adder first tries the page
+            // numbers 3 and 4.
+            for timer in own {
+                assert_eq!(timer.cancel(), Cancel::Cancelled);
+            }
+            own = own.map(|_| local_timer().add(TICK * 9, || ()));
+            assert!(own.into_iter().all(TimerHandle::is_pending));
+            // Another thread cancels the timers, so their nodes stay in use until the next turn.
+            on_another_thread(move || handles.map(TimerHandle::cancel));
+            (clock, core, handles)
+        });
+        // The first timer of page 4, which the owner retires.
+        let first = stale[2];
+        let adder = race(move || core.add(TICK, || ()));
+        let stale_caller = race(move || (first.reset(TICK * 9), first.cancel()));
+        retire_page();
+        let added = adder.join().unwrap();
+        if shard_and_index(added) == shard_and_index(first) {
+            noted.store(true, Ordering::Relaxed);
+        }
+        assert_eq!(stale_caller.join().unwrap(), (false, Cancel::Ended));
+        assert_eq!(stale.map(TimerHandle::cancel), [Cancel::Ended; 4]);
+        assert_eq!((added.is_pending(), run_ticks(&clock, 2)), (true, vec![1]));
+    });
+    assert!(was_reused.load(Ordering::Relaxed), "no new page got the number of a retired page");
 }
 
 #[test]
