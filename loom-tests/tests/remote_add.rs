@@ -384,8 +384,8 @@ fn a_stale_handle_never_reaches_the_next_remote_timer_in_a_new_page() {
     });
 }
 
-/// The adder finds all nodes in use and looks for a vacant page number. Meanwhile, the owner frees
-/// the nodes and retires a page, whose number the adder's new page may get.
+/// The adder finds all nodes in use and looks for a vacant page number. At the same time, the owner
+/// frees the nodes and retires a page, whose number the adder's new page may get.
 #[test]
 fn a_stale_handle_never_reaches_a_timer_added_during_retirement() {
     let [was_reused, noted] = shared(AtomicBool::new(false));
