@@ -406,6 +406,23 @@ fn advance_fires_all_sleeps_in_deadline_order() {
     });
 }
 
+/// tokio's scheduler begins a new round after 61 polls. It then polls tasks that have yielded before
+/// tasks that another thread has woken.
+#[test]
+fn advance_lets_the_woken_tasks_run() {
+    paused(|| async {
+        for others in 0..70 {
+            let sleeper = task::spawn_local(time::sleep(SECOND));
+            (0..others).for_each(|_| drop(task::spawn_local(async {})));
+            let advance = task::spawn_local(async move {
+                time::advance(SECOND).await;
+                assert!(sleeper.is_finished(), "{others} other tasks");
+            });
+            advance.await.expect("no panic");
+        }
+    });
+}
+
 #[test]
 fn the_clock_advances_only_when_all_tasks_are_idle() {
     paused(|| async {

@@ -241,6 +241,9 @@ pub async fn advance(duration: Duration) {
         time.request(Request::Turn);
     }
     yield_now().await;
+    // If the first yield ends the scheduler's round, the scheduler polls this task again before the
+    // tasks that the helper has woken.
+    yield_now().await;
 }
 
 /// Advances this thread's clock to the next deadline if the clock is [paused](pause). Pass this
