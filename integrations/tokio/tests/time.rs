@@ -3,6 +3,8 @@
 #![cfg(any(target_os = "linux", target_os = "android"))]
 
 mod common;
+#[path = "../../../tests/common/polling.rs"]
+mod polling;
 
 use std::{
     cell::{Cell, RefCell},
@@ -11,7 +13,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     pin::{Pin, pin},
     rc::Rc,
-    sync::Arc,
+    sync::{Arc, Mutex},
     task::{Context, Poll, Waker},
     thread,
 };
@@ -403,6 +405,24 @@ fn advance_fires_all_sleeps_in_deadline_order() {
         assert_eq!(begun.elapsed(), 5 * SECOND);
         while tasks.join_next().await.is_some() {}
         assert_eq!(seen.take(), [1, 2, 3].map(|delay| (delay, 5 * SECOND)));
+    });
+}
+
+/// A turn of the wheel adds at most 1,024 new sleeps.
+#[test]
+fn advance_fires_many_new_sleeps_in_deadline_order() {
+    paused(|| async {
+        let fired = Arc::new(Mutex::new(Vec::new()));
+        let new_sleep = |delay| {
+            let (mut sleep, fired) = (time::sleep(millis(delay)), Arc::clone(&fired));
+            let waker = polling::waker(move || fired.lock().unwrap().push(delay));
+            assert!(polling::poll_with(&waker, &mut sleep).is_pending());
+            sleep
+        };
+        let _sleeps: Vec<_> = (1..=2_000).rev().map(new_sleep).collect();
+        time::advance(5 * SECOND).await;
+        assert_eq!(fired.lock().unwrap().len(), 2_000);
+        assert!(fired.lock().unwrap().is_sorted());
     });
 }
 

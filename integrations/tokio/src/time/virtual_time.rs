@@ -236,6 +236,9 @@ pub async fn advance(duration: Duration) {
     {
         let time = paused_thread_time()
             .expect("the clock is not paused: first call `time::pause()` on this thread");
+        // A turn adds a limited number of new timers. Adds all of them before the step, so that
+        // the due timers fire in order.
+        time.request(Request::Turn);
         time.clock.advance(duration);
         time.stuck_signals.try_iter().for_each(drop);
         time.request(Request::Turn);
