@@ -222,7 +222,8 @@ impl ManualClock {
         #[cfg(all(feature = "models", not(loom)))]
         if let Some(inexactness) = &self.0.inexactness {
             // Relaxed: the simulator runs one thread at a time.
-            let [before, after] = inexactness.each_ref().map(|bound| bound.load(Ordering::Relaxed));
+            let [before, after] =
+                inexactness.each_ref().map(|distance| distance.load(Ordering::Relaxed));
             return Reading { min: nanos.saturating_sub(before), max: nanos.saturating_add(after) };
         }
         Reading::exact(nanos)

@@ -63,7 +63,7 @@ impl AdmissionLimit {
     /// has failed.
     pub(crate) fn release(&self) {
         if !self.is_unlimited() {
-            // Relaxed: no other data depends on the counts.
+            // Relaxed: the end of a reservation publishes no other data.
             self.counts.fetch_sub(RESERVATION_UNIT, Ordering::Relaxed);
         }
     }

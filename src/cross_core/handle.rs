@@ -722,6 +722,7 @@ pub(crate) struct OwnerHandleVTable {
 }
 
 impl ThisThreadWheel {
+    /// Registers this thread's wheel. `None` ends the registration.
     pub(crate) fn register(wheel: Option<Self>) {
         // If the thread-locals are destroyed, `get` returns `None` anyway, so a failure is
         // harmless.

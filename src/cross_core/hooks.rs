@@ -316,7 +316,7 @@ impl Hooks {
 
 impl Drop for Hooks {
     fn drop(&mut self) {
-        // Dropping a hook's captures may panic.
+        // Dropping a hook or a waker may panic.
         catch_panic_silently(|| drop(self.wake_hook.take()));
         catch_panic_silently(|| drop(self.driver_waker.take()));
         catch_panic_silently(|| drop(self.panic_hook.take()));

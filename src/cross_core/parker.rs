@@ -164,9 +164,9 @@ impl Parker {
         SleepId::from_sleep_word(self.sleep_word.load(Ordering::Relaxed))
     }
 
-    /// Returns the owner's sleep in progress, if any. The caller must have queued a request, and
-    /// must wake the owner from the returned sleep.
-    pub(crate) fn sleep_in_progress_after_fence(&self) -> Option<SleepId> {
+    /// Executes the fence F2, and returns the owner's sleep in progress, if any. The caller must
+    /// have queued a request, and must wake the owner from the returned sleep.
+    pub(crate) fn sleep_in_progress_with_fence(&self) -> Option<SleepId> {
         // SeqCst (F2): the caller's request comes before the check for a sleep.
         fence(Ordering::SeqCst);
         self.sleep_in_progress()
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     fn sleep_that_ends_on_cancel(parker: &Parker) -> Option<SleepId> {
-        parker.sleep_in_progress_after_fence().filter(|sleep| sleep.ends_on_cancel())
+        parker.sleep_in_progress_with_fence().filter(|sleep| sleep.ends_on_cancel())
     }
 
     /// Returns the sleep in progress if it ends after `deadline`.
@@ -233,17 +233,17 @@ mod tests {
     #[test]
     fn every_requester_wakes_until_one_wake_up_has_ended() {
         let parker = Parker::default();
-        assert_eq!(parker.sleep_in_progress_after_fence(), None);
+        assert_eq!(parker.sleep_in_progress_with_fence(), None);
         let announcement = parker.announce(0, false);
-        let woken = parker.sleep_in_progress_after_fence().expect("it sleeps");
+        let woken = parker.sleep_in_progress_with_fence().expect("it sleeps");
         assert_eq!(
-            parker.sleep_in_progress_after_fence(),
+            parker.sleep_in_progress_with_fence(),
             Some(woken),
             "the first wake-up may be unfinished"
         );
         parker.clear_announcement(woken);
         assert_eq!(
-            (parker.sleep_in_progress_after_fence(), parker.sleep_in_progress()),
+            (parker.sleep_in_progress_with_fence(), parker.sleep_in_progress()),
             (None, None)
         );
         parker.clear_announcement(announcement);
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(sleep_that_ends_on_cancel(&parker), None);
         for ends_on_cancel in [true, false, true] {
             let announcement = parker.announce(0, ends_on_cancel);
-            assert!(parker.sleep_in_progress_after_fence().is_some());
+            assert!(parker.sleep_in_progress_with_fence().is_some());
             assert_eq!(sleep_that_ends_on_cancel(&parker).is_some(), ends_on_cancel);
             parker.clear_announcement(announcement);
             assert_eq!(
@@ -286,7 +286,7 @@ mod tests {
         assert!(sleep.is_undriven() && parker.is_undriven());
         assert_eq!(sleep_that_ends_on_cancel(&parker), None);
         parker.set_driven();
-        assert_eq!((parker.sleep_in_progress_after_fence(), parker.is_undriven()), (None, false));
+        assert_eq!((parker.sleep_in_progress_with_fence(), parker.is_undriven()), (None, false));
         parker.set_undriven();
         let announcement = parker.announce(100, false);
         assert!(!parker.is_undriven() && sleep_past(&parker, 100).is_none());
@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(parker.sleep_in_progress(), Some(second));
         parker.clear_announcement(second);
         assert_eq!(
-            (parker.sleep_in_progress(), parker.sleep_in_progress_after_fence()),
+            (parker.sleep_in_progress(), parker.sleep_in_progress_with_fence()),
             (None, None)
         );
     }

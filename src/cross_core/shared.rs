@@ -196,7 +196,8 @@ impl Shared {
         turn_state
     }
 
-    /// Returns true if a remote add or reset waits and the owner is awake.
+    /// Returns true if a remote add or reset waits and the owner is awake. The result may be
+    /// outdated.
     pub(crate) fn is_awake_with_requests(&self) -> bool {
         self.mailbox.has_urgent() && self.parker.sleep_in_progress().is_none()
     }
@@ -206,7 +207,7 @@ impl Shared {
     #[cold]
     pub(crate) fn wake_to_make_room(&self) {
         if self.mailbox.depth() > 0
-            && let Some(sleep) = self.parker.sleep_in_progress_after_fence()
+            && let Some(sleep) = self.parker.sleep_in_progress_with_fence()
         {
             self.wake(sleep);
         }
@@ -363,8 +364,8 @@ impl Shared {
     }
 
     /// Returns the owner's sleep if the caller must end it: if the sleep may last beyond the
-    /// deadline `nanos()`, or `ends_any_sleep` is true. If no loop drives the wheel, also publishes
-    /// the requested deadline.
+    /// deadline `nanos()`, or `ends_any_sleep` is true. The caller must just have made its
+    /// request. If no loop drives the wheel, also publishes the deadline.
     #[inline]
     fn sleep_to_interrupt_for_deadline(
         &self,
@@ -393,7 +394,7 @@ impl Shared {
     #[inline(never)]
     fn sleep_to_interrupt_after_cancel(&self, ends_any_sleep: bool) -> Option<SleepId> {
         self.parker
-            .sleep_in_progress_after_fence()
+            .sleep_in_progress_with_fence()
             .filter(|sleep| ends_any_sleep || sleep.ends_on_cancel())
     }
 }

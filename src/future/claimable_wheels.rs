@@ -452,14 +452,14 @@ impl ClaimableWheels {
     }
 
     pub(super) fn stop_driver(&self) {
-        // Relaxed: the fence in `sleep_in_progress_after_fence` comes between this store and the
-        // load of the announcement. So either `sleep_in_progress_after_fence` sees the announced
+        // Relaxed: the fence in `sleep_in_progress_with_fence` comes between this store and the
+        // load of the announcement. So either `sleep_in_progress_with_fence` sees the announced
         // sleep, or the driver reads this `true` before it sleeps. If the driver could not announce
         // its sleep on this wheel, it reads the flag after a sleep of at most
         // `UNANNOUNCED_SLEEP_MAX`.
         self.is_stopping.store(true, Ordering::Relaxed);
         let first = &self.wheels[0].shared;
-        if let Some(sleep) = first.parker.sleep_in_progress_after_fence() {
+        if let Some(sleep) = first.parker.sleep_in_progress_with_fence() {
             first.wake(sleep);
         }
     }

@@ -289,7 +289,7 @@ impl ShardRef {
                 self.shared.mailbox.request_turn();
                 self.shared
                     .parker
-                    .sleep_in_progress_after_fence()
+                    .sleep_in_progress_with_fence()
                     .filter(|sleep| !sleep.is_undriven())
             }
         };

@@ -139,8 +139,8 @@ pub(crate) struct PlaceAllocator {
     last_freed: u32,
     /// The number of the page whose free list `take_from_current_page` uses.
     current_page: usize,
-    /// The numbers of all pages with free or never-used places, and perhaps of some full pages. The
-    /// vector has no number twice.
+    /// The numbers of all pages with free or never-used places, and perhaps of some full pages. No
+    /// number is listed twice.
     pages_with_room: Vec<u32>,
     /// The number of pages whose places are all free.
     empty_page_count: u32,

@@ -495,7 +495,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     pub(crate) fn begin_pass(&mut self, storage: &impl Storage, pass_end: u64, budget: usize) {
         debug_assert!(pass_end >= self.pass_end);
         self.budget = budget;
-        // Late entries need no check: while there are any, `idle_until` is zero.
+        // While there are late entries, `idle_until` is zero, which is cheaper to check first.
         if self.idle_until == 0 && self.has_late_entries() {
             self.move_late_to_pass_end_slot(storage);
         }
@@ -725,8 +725,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
                 .saturating_mul(self.current - previous_portion_tick);
             let later_capacity =
                 (next_start - self.current).saturating_mul(CASCADED_AHEAD_PER_TURN_MAX.into());
-            let must_cascade = (uncascaded + entries).saturating_sub(later_capacity);
-            let quota = portion.max(1).min(allowance).max(must_cascade);
+            let quota_min = (uncascaded + entries).saturating_sub(later_capacity);
+            let quota = portion.max(1).min(allowance).max(quota_min);
             allowance = allowance.saturating_sub(quota);
             uncascaded += entries.saturating_sub(quota);
             self.cascade_pending |= !self.cascade_at_most(storage, slot, quota);

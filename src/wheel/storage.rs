@@ -43,7 +43,8 @@ pub(crate) struct Links {
 pub(crate) struct Location(u32);
 
 impl Location {
-    /// Never linked since the storage set this location. The value is zero, as in new memory.
+    /// In no slot, and never linked since the storage set this location. The value is zero, as in
+    /// new memory.
     pub(crate) const INITIAL: Self = Self(0);
     /// In no slot.
     pub(crate) const UNLINKED: Self = Self(1);

@@ -26,7 +26,7 @@ pub(crate) struct Backlog {
     pub(crate) phase: MessagePhase,
     /// The part of the pass's budget that is reserved for low-priority messages.
     budget_reserved_for_low: usize,
-    /// True if low-priority messages got the larger half of the most recent odd budget.
+    /// True if half of the most recent odd budget was rounded up for low-priority messages.
     pub(super) last_odd_budget_favored_low: bool,
 }
 
@@ -99,8 +99,8 @@ impl Backlog {
             || (is_urgent || may_take_from_mailbox) && mailbox.low_priority.has_messages()
     }
 
-    /// Subtracts `extra_messages` from the budget, for a message that carried a batch of messages,
-    /// or an event with several watches.
+    /// Subtracts `extra_messages` from the budget, after a batch of several messages, or an event
+    /// with several watches, has counted as one message.
     pub(crate) fn charge_budget(&mut self, extra_messages: usize) {
         self.phase.budget = self.phase.budget.saturating_sub(extra_messages);
     }

@@ -230,7 +230,7 @@ impl Stack {
         // Relaxed: the compare-and-swap confirms the value.
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
-            let flags_and_count = if head & COUNT_MASK < COUNT_MASK {
+            let flag_and_count = if head & COUNT_MASK < COUNT_MASK {
                 (head & (PAYLOAD_TO_DROP_FLAG | COUNT_MASK)) + 1
             } else if head == CLOSED {
                 return PushOutcome::Closed;
@@ -241,7 +241,7 @@ impl Stack {
             link.0.store(second_in_head(head), Ordering::Relaxed);
             let second_newest = u64::from(newest_in_head(head)) << SECOND_NEWEST_SHIFT;
             let new_head =
-                second_newest | u64::from(index) << NEWEST_SHIFT | payload_flag | flags_and_count;
+                second_newest | u64::from(index) << NEWEST_SHIFT | payload_flag | flag_and_count;
             // Release (M1): publishes the link to the owner's `take_all`. Relaxed: a failed
             // compare-and-swap is retried.
             match self.head.compare_exchange_weak(

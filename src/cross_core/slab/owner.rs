@@ -188,7 +188,7 @@ impl<T> OwnerSlab<T> {
         node.location().set(NOT_ADMITTED_LOCATION);
     }
 
-    /// Returns true if freed remote nodes or surplus pages may wait to be reclaimed.
+    /// Returns true if there may be freed remote nodes to return, or surplus or retired pages.
     #[inline]
     pub(crate) fn needs_reclamation(&self) -> bool {
         self.freed_remote_nodes.count | u32::from(self.may_need_trim) != 0
@@ -500,7 +500,9 @@ impl OwnerSlab<Callback> {
         unsafe { node.typed_node().payload().as_ref() }.needs_drop()
     }
 
-    /// Returns a pointer to the callback of a timer that was just cancelled.
+    /// Returns a pointer to the callback of a timer that was just cancelled. The callback stays in
+    /// the node: the caller must drop it in place or take it before the node is freed, unless the
+    /// callback needs no drop.
     #[inline]
     pub(crate) fn cancelled_callback(node: OwnerNodeRef<'_, Callback>) -> CallbackPtr {
         // SAFETY: the owner has just cancelled the timer, so the payload is present, and no other

@@ -129,7 +129,7 @@
 //!
 //! A remote reset takes effect between its two CASes: to `Resetting`, and out of it. A cancel
 //! between a reset's CASes is ordered after the reset. A reset that finds the timer `Resetting`
-//! writes nothing and returns true: it counts as made just before the reset in progress, whose
+//! writes nothing and returns true: it is ordered directly before the reset in progress, whose
 //! deadline takes effect. The owner's reset of an admitted timer clears *new deadline*, so it
 //! overrides an earlier remote reset. A remote reset in progress is ordered after the owner's
 //! reset, so the remote deadline takes effect. A resetting thread that stalls delays no other
@@ -429,8 +429,8 @@ pub(crate) enum BeginResetOutcome {
     /// true and the new deadline is not before the linked deadline, the caller first tries
     /// [`end_reset_without_message`](StateWord::end_reset_without_message).
     Begun { postponable: bool },
-    /// Another thread is resetting the timer. The caller's reset is complete: it counts as made
-    /// just before the reset in progress.
+    /// Another thread is resetting the timer. The caller's reset is complete: it is ordered
+    /// directly before the reset in progress.
     Superseded,
     /// The timer has ended or is running.
     Refused,
@@ -980,7 +980,7 @@ impl StateWord {
     /// Ends a reset, or a cancel in which this thread has taken the payload. Returns the next step,
     /// or `None` if the shard has ended since the reset or cancel began.
     #[inline]
-    pub(crate) fn end_reset_or_cancel(&self, resetter: ResetBy) -> Option<StepAfterCancelOrReset> {
+    pub(crate) fn end_reset_or_cancel(&self, caller: ResetBy) -> Option<StepAfterCancelOrReset> {
         let word = self.load_relaxed();
         if Phase::from_word(word) == Phase::Resetting {
             let new_word = Phase::Armed.set_in_word(word) | NEW_DEADLINE | QUEUED;
@@ -989,17 +989,17 @@ impl StateWord {
                 return Some(StepAfterCancelOrReset::push_unless_queued(word));
             }
         }
-        self.end_reset_or_cancel_slow(resetter)
+        self.end_reset_or_cancel_slow(caller)
     }
 
     #[inline(never)]
-    fn end_reset_or_cancel_slow(&self, resetter: ResetBy) -> Option<StepAfterCancelOrReset> {
+    fn end_reset_or_cancel_slow(&self, caller: ResetBy) -> Option<StepAfterCancelOrReset> {
         loop {
             let word = self.load_relaxed();
             let new_word = match Phase::from_word(word) {
                 Phase::Resetting => Phase::Armed.set_in_word(word) | NEW_DEADLINE | QUEUED,
                 Phase::Cancelling
-                    if resetter == ResetBy::OtherThread
+                    if caller == ResetBy::OtherThread
                         // Another thread added the timer, so its payload is `Send`.
                         && (word >> GENERATION_SHIFT) & REMOTE_GENERATION_BIT != 0
                         && word & (PAYLOAD_TAKEN | CANCELLED_BY_OWNER) == 0 =>
