@@ -207,8 +207,8 @@ pub enum Workload {
     /// corewheel's layers, only `corewheel-local` takes part.
     Flood,
     /// The speed-up of `churn` by a second core, where each core has its own timers, computed from
-    /// CPU time. `empty`: the speed-up of `floor`, measured in alternation with the peer, which is
-    /// the maximum on this machine. `share`: the speed-up divided by `empty`.
+    /// CPU time. `empty`: the speed-up of `floor`, measured in alternation with the peer: the
+    /// maximum on this machine. `share`: the speed-up divided by `empty`.
     Scaling,
     /// Timer schemes from the literature, explained in `doc/schemes.md`: ns per call of each
     /// routine. N timers are live. `start`: starts N / 8 more timers, at least 10; `ordered-list`

@@ -41,7 +41,8 @@
 //! A worker that wakes the driver for a deadline lowers `latest_sleep_end` to this deadline. Until
 //! `latest_sleep_end` has elapsed, the driver announces no sleep that ends later, even if the timer
 //! with this deadline was cancelled. So from the next announcement on, an add with a deadline after
-//! `latest_sleep_end` does not wake the driver.
+//! `latest_sleep_end` does not wake the driver. For example, if a program keeps adding and
+//! cancelling timeouts of 5 s, one add per wheel wakes the driver about every 5 s.
 //!
 //! # The end
 //!

@@ -28,8 +28,8 @@ use crate::{
 /// Callbacks run on the thread that owns the wheel, in its turns. A reference keeps neither the
 /// thread nor its wheel alive: after the wheel has ended, no timer can be added. But the wheel's
 /// hooks, its `TimerFd` descriptor and the memory of its timers are freed only after all references
-/// have been dropped. The memory kept by a reference is at most 1 MB plus about 88 bytes per timer,
-/// for the largest number of timers so far.
+/// have been dropped. All references together keep at most 1 MB plus about 88 bytes per timer, for
+/// the largest number of timers so far. While the wheel lives, its turns return surplus memory.
 ///
 /// # Examples
 ///

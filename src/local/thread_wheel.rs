@@ -311,7 +311,7 @@ impl ThreadWheel {
     ) -> Result<TimerHandle, AddErrorReason> {
         // Does not call `with`, because the compiler would not inline the closure.
         let local = Self::get_or_create()?;
-        // SAFETY: the wheel outlives this call; see `with`.
+        // SAFETY: the wheel is not dropped while this call uses it; see `with`.
         unsafe { local.as_ref() }.add(kind, call_site, when, callback)
     }
 
@@ -561,7 +561,7 @@ impl ThreadWheel {
     /// timers. If the result is `None`, the caller must call [`run_pass`](Self::run_pass).
     pub(super) fn try_turn_without_pass() -> Option<usize> {
         if let Ok(Some(local)) = THREAD_WHEEL_PTR.try_with(Cell::get)
-            // SAFETY: the wheel outlives this call; see `with`.
+            // SAFETY: the wheel is not dropped while this call uses it; see `with`.
             && let Ok(mut engine) = unsafe { local.as_ref() }.engine.try_borrow_mut()
             && engine.try_read_clock()
         {
@@ -591,7 +591,7 @@ impl ThreadWheel {
     pub(super) fn run_pass(budget: usize) -> Turn {
         // Does not call `with`, because `with` would copy the result.
         let Ok(local) = Self::get_or_create() else { return Turn::default() };
-        // SAFETY: the wheel outlives this call; see `with`.
+        // SAFETY: the wheel is not dropped while this call uses it; see `with`.
         let local = unsafe { local.as_ref() };
         if !local.try_mark_driven() {
             return local.refused_turn();
@@ -762,8 +762,8 @@ impl ThreadWheel {
     }
 
     /// Publishes, for metrics and watchdogs, that the loop's next turn is due at `next_turn`.
-    /// Returns the time until `next_turn`, or zero if a wake hook has queued messages during the
-    /// previous flush.
+    /// Returns the time until `next_turn`, or zero if a flush is pending, because a wake hook may
+    /// have queued messages during the previous flush.
     fn publish_next_due(&self, next_turn: Option<u64>) -> Option<Duration> {
         let timeout = self.with_engine(|engine| engine.publish_next_due(next_turn));
         if self.flush_is_pending() { Some(Duration::ZERO) } else { timeout }
@@ -986,7 +986,7 @@ impl ThreadWheel {
             }
         };
         let local = Self::get_or_create().ok()?;
-        // SAFETY: the wheel outlives this call; see `with`.
+        // SAFETY: the wheel is not dropped while this call uses it; see `with`.
         let mut engine = unsafe { local.as_ref() }.engine.borrow_mut();
         if !engine.has_add_allowance() {
             return None;
@@ -1014,7 +1014,7 @@ impl ThreadWheel {
         handle: TimerHandle,
         take: impl FnOnce(CallbackPtr) -> R,
     ) -> Option<R> {
-        // SAFETY: the wheel outlives this call; see `with`.
+        // SAFETY: the wheel is not dropped while this call uses it; see `with`.
         let local = unsafe { Self::get_or_create().ok()?.as_ref() };
         let mut engine = local.engine.borrow_mut();
         let take = |node: OwnerNodeRef<'_, _>| take(OwnerSlab::cancelled_callback(node));

@@ -47,8 +47,8 @@ pub struct Stall {
     pub lasted: Duration,
     /// True if the owner is inside a turn, for example in a callback.
     pub is_in_turn: bool,
-    /// True if the shard has ever begun a turn. Perhaps no loop drives a shard that has never begun
-    /// one: see [`LocalTimer::register_driver`](crate::LocalTimer::register_driver) or
+    /// True if the shard has ever begun a turn. If false, perhaps no loop drives the shard: see
+    /// [`LocalTimer::register_driver`](crate::LocalTimer::register_driver) or
     /// [`Shard::turn`](crate::Shard::turn).
     pub has_turned: bool,
     /// True if a remote add, reset or closure waits, although the loop is awake or was woken.

@@ -113,9 +113,9 @@ use crate::{
 /// key.
 ///
 /// Operations and further watches are stored in pages of up to 1,024 records. One record in use
-/// keeps its whole page allocated. Unneeded memory is freed slowly during turns, and faster before
-/// an announced sleep of a second or more. While the hash table still has too much memory, the loop
-/// wakes every second to free it.
+/// keeps its whole page allocated. Some empty pages are kept, for bursts of up to 8,192 operations.
+/// Unneeded memory is freed slowly during turns, and faster before an announced sleep of a second
+/// or more. While the hash table still has too much memory, the loop wakes every second to free it.
 ///
 /// # Keys
 ///
@@ -1147,8 +1147,8 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
     fn drop(&mut self) {
         let ids: Vec<Id> = self.table.get_mut().ids().collect();
         // Cancels all timers first: the drops below run the user's code, which may create another
-        // purgatory with the same `ClientId`. A timer that is still pending would complete an
-        // operation of the new purgatory.
+        // purgatory with the same `ClientId`. A timer that is still pending could complete
+        // an operation of the new purgatory.
         for &id in &ids {
             self.table.get_mut().try_cancel_timer(id);
         }

@@ -274,7 +274,7 @@ impl VirtualTime {
     /// which would wait for ever.
     ///
     /// The call never returns if a task sets new deadlines for ever, for example by looping over an
-    /// interval. For tasks that never end, use [`advance`](Self::advance).
+    /// interval. For such a task, use [`advance`](Self::advance).
     ///
     /// # Panics
     ///

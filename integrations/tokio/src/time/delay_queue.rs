@@ -171,7 +171,7 @@ impl<T> DelayQueue<T> {
             }
             ready!(delay.poll_unconstrained(cx));
             // The sleep can have elapsed by another clock: the sleep was created before `pause`, or
-            // another wheel accepted its timer because this wheel was full.
+            // a full wheel refused the sleep's timer and another wheel accepted it.
             let new_sleep = sleep_until(next);
             if new_sleep.clamped_deadline() < next {
                 return Poll::Pending; // `next` is beyond the clock's range.

@@ -1,7 +1,7 @@
 //! Virtual time for tests: a clock that stops, and advances when the runtime is idle.
 //!
 //! A helper thread owns a wheel on the virtual clock, for the futures of the thread that called
-//! `pause`. The helper's wheel turns on request, or after `resume` with real time.
+//! `pause`. The helper's wheel turns on request or, after `resume`, with real time.
 
 use std::{
     cell::{Cell, RefCell},
