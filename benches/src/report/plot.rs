@@ -11,7 +11,7 @@ use plotters::style::{Color, HSLColor, IntoFont, RGBColor, TRANSPARENT, TextStyl
 use super::{Chart, Columns, Measured, Section, short};
 use crate::plan::{Named, Peer};
 
-const AXIS_COLOUR: RGBColor = RGBColor(128, 128, 128);
+const GREY: RGBColor = RGBColor(128, 128, 128);
 const SIZE: (u32, u32) = (860, 480);
 const MARGIN_RIGHT: i32 = 190;
 const NAME_STEP: i32 = 15;
@@ -48,17 +48,17 @@ fn draw_lines(path: &Path, chart: &Chart<'_>, counted: &str) -> Result<(), Box<d
     let (bottom, top) = range(all.iter().map(|point| point.1));
     let root = SVGBackend::new(path, SIZE).into_drawing_area();
     let mut plot = ChartBuilder::on(&root)
-        .caption(format!("{}, {}", chart.name, chart.unit), text_style(18, AXIS_COLOUR))
+        .caption(format!("{}, {}", chart.name, chart.unit), text_style(18, GREY))
         .margin(8)
         .margin_right(MARGIN_RIGHT)
         .x_label_area_size(42)
         .y_label_area_size(64)
         .build_cartesian_2d(left..right, (bottom * 0.8..top * 1.25).log_scale())?;
     plot.configure_mesh()
-        .axis_style(AXIS_COLOUR)
-        .bold_line_style(AXIS_COLOUR.mix(0.25))
+        .axis_style(GREY)
+        .bold_line_style(GREY.mix(0.25))
         .light_line_style(TRANSPARENT)
-        .label_style(text_style(13, AXIS_COLOUR))
+        .label_style(text_style(13, GREY))
         .x_desc(x_title)
         .y_desc(chart.unit)
         .x_labels((right - left) as usize + 2)
@@ -104,7 +104,7 @@ fn text_style(height: i32, colour: RGBColor) -> TextStyle<'static> {
 fn colour(peer: Peer) -> RGBColor {
     let place = f64::from(peer as u8);
     let hue = match peer {
-        Peer::Floor | Peer::FloorCas => return AXIS_COLOUR,
+        Peer::Floor | Peer::FloorCas => return GREY,
         peer if peer.is_corewheel() => (0.94 + 0.04 * place).fract(),
         _ => 0.17 + 0.6 * (place * 0.618).fract(),
     };
