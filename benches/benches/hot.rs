@@ -30,14 +30,14 @@ fn main() {
 fn operations<T: TimerSet, const RESET: bool>(
     name: &str,
     live: usize,
-    filled: impl FnOnce() -> Churn<T, RESET> + Send,
+    make_churn: impl FnOnce() -> Churn<T, RESET> + Send,
 ) {
     in_thread(|| {
         let mut criterion = Criterion::default().configure_from_args();
-        let (mut churn, mut done) = (filled(), 0_usize);
+        let (mut churn, mut done) = (make_churn(), 0_usize);
         criterion.bench_with_input(BenchmarkId::new(name, live), &(), |bench, ()| {
             bench.iter(|| {
-                churn.operation();
+                churn.do_operation();
                 done += 1;
                 if done.is_multiple_of(OPERATIONS_PER_TICK) {
                     churn.tick();

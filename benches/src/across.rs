@@ -40,11 +40,11 @@ pub trait Owner: Sized {
     /// Fires due timers and consumes remote requests. `budget` limits the requests that the peers
     /// `channel` and corewheel consume, and the entries that corewheel fires or moves. Other peers
     /// ignore `budget`.
-    fn turn(&mut self, budget: usize, on_fire: impl FnMut(Payload)) -> Turned;
+    fn turn(&mut self, budget: usize, on_fire: impl FnMut(Payload)) -> TurnResult;
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Turned {
+pub struct TurnResult {
     pub collected: usize,
     /// True if the turn may have left work for the next one.
     pub is_behind: bool,

@@ -8,18 +8,18 @@ use core_affinity::CoreId;
 
 use crate::measure::median;
 
-const TRIPS: u64 = 64;
+const TRIPS_PER_MEASUREMENT: u64 = 64;
 const MEASUREMENTS: u64 = 128;
 const SPINS_MAX: u64 = 1 << 34;
 
 /// All cores, listed before any thread is pinned, because a pinned thread sees only its own core.
-pub(crate) static ALL: LazyLock<Vec<CoreId>> =
+pub(crate) static ALL_CORES: LazyLock<Vec<CoreId>> =
     LazyLock::new(|| core_affinity::get_core_ids().unwrap_or_default());
 
 /// Pins the calling thread to the core with this index, modulo the number of cores.
 pub fn pin(core: usize) {
-    if !ALL.is_empty() {
-        let is_pinned = core_affinity::set_for_current(ALL[core % ALL.len()]);
+    if !ALL_CORES.is_empty() {
+        let is_pinned = core_affinity::set_for_current(ALL_CORES[core % ALL_CORES.len()]);
         assert!(is_pinned, "cannot pin a thread to core {core}");
     }
 }
@@ -30,7 +30,7 @@ pub fn involuntary_switches() -> Option<u64> {
     count.trim().parse().ok()
 }
 
-pub fn on_two<A: Send, B: Send>(
+pub fn run_on_two<A: Send, B: Send>(
     first: impl FnOnce() -> A + Send,
     second: impl FnOnce() -> B + Send,
 ) -> (A, B) {
@@ -74,7 +74,7 @@ pub(crate) struct RelayThread<'a> {
 }
 
 /// The value of the baton after a relay thread has panicked.
-const PANICKED: u64 = u64::MAX;
+const BATON_AFTER_PANIC: u64 = u64::MAX;
 
 impl<'a> RelayThread<'a> {
     pub(crate) fn pair(baton: &'a PaddedAtomic) -> [Self; 2] {
@@ -86,7 +86,7 @@ impl<'a> RelayThread<'a> {
         spin_until(|| {
             // Acquire: sees the other thread's leg; pairs with the Release below.
             let legs = self.baton.load(Ordering::Acquire);
-            assert!(legs != PANICKED, "the other thread panics");
+            assert!(legs != BATON_AFTER_PANIC, "the other thread panics");
             legs == self.next_leg
         });
         let result = leg();
@@ -101,7 +101,7 @@ impl<'a> RelayThread<'a> {
 impl Drop for RelayThread<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.baton.store(PANICKED, Ordering::Release);
+            self.baton.store(BATON_AFTER_PANIC, Ordering::Release);
         }
     }
 }
@@ -112,11 +112,12 @@ pub fn cache_line_nanos() -> f64 {
     let [mut first, mut second] = RelayThread::pair(&line);
     let mut time = |_| {
         let started = Instant::now();
-        (0..TRIPS).for_each(|_| first.run(|| ()));
-        started.elapsed().as_nanos() as f64 / TRIPS as f64
+        (0..TRIPS_PER_MEASUREMENT).for_each(|_| first.run(|| ()));
+        started.elapsed().as_nanos() as f64 / TRIPS_PER_MEASUREMENT as f64
     };
     let times = move || (0..MEASUREMENTS).map(&mut time).collect();
-    let (trips, ()) =
-        on_two(times, move || (0..MEASUREMENTS * TRIPS).for_each(|_| second.run(|| ())));
+    let (trips, ()) = run_on_two(times, move || {
+        (0..MEASUREMENTS * TRIPS_PER_MEASUREMENT).for_each(|_| second.run(|| ()))
+    });
     median(trips)
 }

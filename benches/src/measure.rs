@@ -11,7 +11,7 @@ use tokio::task::yield_now;
 /// An endless load, in batches that take much longer than a clock reading.
 pub trait Load {
     /// True if the load must yield after each batch, so that the runtime runs its timers.
-    const YIELDS: bool = false;
+    const MUST_YIELD: bool = false;
 
     /// Runs a batch; returns its number of operations.
     fn batch(&mut self) -> u64;
@@ -69,7 +69,7 @@ pub async fn run_batches<L: Load>(load: &mut L, operations: u64, time: Duration)
     let mut timing = Timing { operations: 0, elapsed: Duration::ZERO };
     while timing.operations < operations && timing.elapsed < time {
         timing.operations += black_box(load.batch());
-        if L::YIELDS {
+        if L::MUST_YIELD {
             yield_now().await;
         }
         timing.elapsed = started.elapsed();
@@ -83,7 +83,7 @@ impl Timing {
     }
 }
 
-pub fn poll_ready<R>(load: impl Future<Output = R>) -> R {
+pub fn expect_ready<R>(load: impl Future<Output = R>) -> R {
     match pin!(load).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => result,
         Poll::Pending => unreachable!("the load yields, so it must run in a task"),

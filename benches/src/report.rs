@@ -45,8 +45,9 @@ impl Section {
     pub fn add(&mut self, peer: Peer, samples: Vec<Sample>) {
         for sample in samples {
             let key = (peer, sample.title(), sample.n);
-            let known = |it: &&mut Measured| (it.peer, it.sample.title(), it.sample.n) == key;
-            if let Some(figure) = self.figures.iter_mut().find(known) {
+            let is_same_figure =
+                |it: &&mut Measured| (it.peer, it.sample.title(), it.sample.n) == key;
+            if let Some(figure) = self.figures.iter_mut().find(is_same_figure) {
                 figure.values.push(sample.value);
             } else {
                 let values = vec![sample.value];
@@ -81,16 +82,20 @@ impl Section {
         let mut text = format!("## {}\n\n{}\n\n", workload.name(), workload.about());
         for chart in self.charts() {
             let Chart { name, unit, .. } = &chart;
-            let n = short(chart.n as f64);
+            let n = format_short(chart.n as f64);
             let title = match chart.columns {
                 Columns::Metrics => format!("{name}, {n} {counted}"),
                 Columns::Settings => format!("{name}, {unit} ({n} {counted})"),
                 Columns::Sizes => format!("{name}, {unit} by number of {counted}"),
             };
-            let full = chart.table(workload, true).to_string();
-            let ranges = full.lines().all(|line| line.chars().count() <= LINE_MAX);
-            let cells = if ranges { "median (min-max)" } else { "median" };
-            let table = if ranges { full } else { chart.table(workload, false).to_string() };
+            let table_with_ranges = chart.table(workload, true).to_string();
+            let ranges_fit = table_with_ranges.lines().all(|line| line.chars().count() <= LINE_MAX);
+            let cells = if ranges_fit { "median (min-max)" } else { "median" };
+            let table = if ranges_fit {
+                table_with_ranges
+            } else {
+                chart.table(workload, false).to_string()
+            };
             let _ = write!(text, "### {title}: {cells}\n\n{table}\n\n");
         }
         text
@@ -106,9 +111,13 @@ impl Section {
         }
         let columns = if has_settings { Columns::Settings } else { Columns::Sizes };
         let metrics = distinct(self.figures.iter().map(|figure| &figure.sample.workload));
-        let chart = |metric: &String| {
-            let of_metric = |figure: &&Measured| figure.sample.workload == *metric;
-            Chart::new(metric, columns, &self.figures.iter().filter(of_metric).collect::<Vec<_>>())
+        let chart = |metric_name: &String| {
+            let of_metric = |figure: &&Measured| figure.sample.workload == *metric_name;
+            Chart::new(
+                metric_name,
+                columns,
+                &self.figures.iter().filter(of_metric).collect::<Vec<_>>(),
+            )
         };
         metrics.into_iter().map(chart).collect()
     }
@@ -128,26 +137,26 @@ struct Chart<'a> {
     is_drawn: bool,
     n: usize,
     unit: &'a str,
-    heads: Vec<String>,
+    headings: Vec<String>,
     rows: Vec<(Peer, Vec<Option<&'a Measured>>)>,
 }
 
 impl<'a> Chart<'a> {
     fn new(name: &str, columns: Columns, figures: &[&'a Measured]) -> Self {
         let prefix = format!("{name}-");
-        let head = |Measured { sample, .. }: &Measured| match columns {
+        let heading = |Measured { sample, .. }: &Measured| match columns {
             Columns::Metrics => {
-                let metric = sample.workload.strip_prefix(&prefix).unwrap_or(&sample.workload);
-                format!("{metric}, {}", sample.unit)
+                let metric_name = sample.workload.strip_prefix(&prefix).unwrap_or(&sample.workload);
+                format!("{metric_name}, {}", sample.unit)
             }
             Columns::Settings => sample.setting.clone(),
-            Columns::Sizes => short(sample.n as f64),
+            Columns::Sizes => format_short(sample.n as f64),
         };
-        let heads = distinct(figures.iter().map(|figure| head(figure)));
+        let headings = distinct(figures.iter().map(|figure| heading(figure)));
         let row = |peer| {
             let of_peer = figures.iter().copied().filter(|figure| figure.peer == peer);
-            let find = |column: &String| of_peer.clone().find(|figure| head(figure) == *column);
-            (peer, heads.iter().map(find).collect())
+            let find = |column: &String| of_peer.clone().find(|figure| heading(figure) == *column);
+            (peer, headings.iter().map(find).collect())
         };
         let peers = distinct(figures.iter().map(|figure| figure.peer));
         let rows = peers.into_iter().map(row).collect();
@@ -155,24 +164,24 @@ impl<'a> Chart<'a> {
         let is_drawn = match columns {
             Columns::Metrics => figures[0].has_curve(),
             Columns::Settings => false,
-            Columns::Sizes => unit == "ns" && heads.len() > 1,
+            Columns::Sizes => unit == "ns" && headings.len() > 1,
         };
-        Self { name: name.to_owned(), columns, is_drawn, n: *n, unit, heads, rows }
+        Self { name: name.to_owned(), columns, is_drawn, n: *n, unit, headings, rows }
     }
 
     /// Returns a table with a row per peer. If the values are times and the columns are not
     /// metrics, appends rows with ratios of corewheel to other peers.
-    fn table(&self, workload: Workload, ranges: bool) -> Table {
+    fn table(&self, workload: Workload, with_ranges: bool) -> Table {
         let mut table = Table::new();
         table.load_style(ASCII_MARKDOWN);
-        table.set_header([&"peer".to_owned()].into_iter().chain(&self.heads));
-        let mut add = |head: &str, cells: Vec<Option<String>>| {
+        table.set_header([&"peer".to_owned()].into_iter().chain(&self.headings));
+        let mut add_row = |heading: &str, cells: Vec<Option<String>>| {
             let cells = cells.into_iter().map(|cell| cell.unwrap_or_else(|| "-".to_owned()));
-            table.add_row([head.to_owned()].into_iter().chain(cells));
+            table.add_row([heading.to_owned()].into_iter().chain(cells));
         };
         for (peer, figures) in &self.rows {
-            let cells = figures.iter().map(|it| Some((*it)?.cell(ranges)));
-            add(&peer.name(), cells.collect());
+            let cells = figures.iter().map(|it| Some((*it)?.format_cell(with_ranges)));
+            add_row(&peer.name(), cells.collect());
         }
         if self.unit != "ns" || self.columns == Columns::Metrics {
             return table;
@@ -183,17 +192,19 @@ impl<'a> Chart<'a> {
             if let Some((_, floor)) = self.rows.iter().find(|(other, _)| Some(*other) == floor) {
                 let ratio = |(&own, &floor)| Some(format!("{:.2}", median(own)? / median(floor)?));
                 let ratios = own.iter().zip(floor).map(ratio).collect();
-                add(&format!("{}, times its floor", peer.name()), ratios);
+                add_row(&format!("{}, times its floor", peer.name()), ratios);
             }
             let ratio = |(column, &own)| {
-                let complete = self.rows.iter().filter(|(peer, _)| peer.can_replace_corewheel());
-                let others = complete.filter_map(|(it, row)| Some((median(row[column])?, it)));
-                let (best, other) = others.min_by(|a, b| a.0.total_cmp(&b.0))?;
-                Some(format!("{:.2} {}", best / median(own)?, other.name()))
+                let complete_peers =
+                    self.rows.iter().filter(|(peer, _)| peer.can_replace_corewheel());
+                let medians =
+                    complete_peers.filter_map(|(it, row)| Some((median(row[column])?, it)));
+                let (best_median, other) = medians.min_by(|a, b| a.0.total_cmp(&b.0))?;
+                Some(format!("{:.2} {}", best_median / median(own)?, other.name()))
             };
             let ratios: Vec<_> = own.iter().enumerate().map(ratio).collect();
             if ratios.iter().any(Option::is_some) {
-                add(&format!("best complete peer, times {}", peer.name()), ratios);
+                add_row(&format!("best complete peer, times {}", peer.name()), ratios);
             }
         }
         table
@@ -211,10 +222,10 @@ impl Measured {
         !self.sample.curve.is_empty()
     }
 
-    fn cell(&self, range: bool) -> String {
+    fn format_cell(&self, with_range: bool) -> String {
         let Summary { median, min, max } = self.summary();
-        let [median, min, max] = [median, min, max].map(rounded);
-        if !range || min == max { median } else { format!("{median} ({min}-{max})") }
+        let [median, min, max] = [median, min, max].map(format_value);
+        if !with_range || min == max { median } else { format!("{median} ({min}-{max})") }
     }
 }
 
@@ -224,9 +235,9 @@ pub fn sections(sections: &[Section]) -> String {
 }
 
 /// The remark of a page about the limits of a quick run.
-const QUICK: &str = " This was a quick run: it has one round from 100,000 timers on, it is too \
-                     short to warm up a million timers, and the fast clock calibrates itself \
-                     during short intervals.";
+const QUICK_RUN_REMARK: &str = " This was a quick run: it has one round from 100,000 timers on, it is \
+     too short to warm up a million timers, and the fast clock calibrates itself during short \
+     intervals.";
 
 pub fn page(all: &[Section], is_quick: bool) -> String {
     let mut peers = Table::new();
@@ -244,21 +255,21 @@ pub fn page(all: &[Section], is_quick: bool) -> String {
          in virtual time with a tick of 1 ms. A *complete* peer takes any delay, fires at the \
          exact tick, and recognizes stale handles.{}\n\n\
          {peers}\n\n{}\n",
-        machine(),
-        if is_quick { QUICK } else { "" },
+        machine_description(),
+        if is_quick { QUICK_RUN_REMARK } else { "" },
         sections(all).trim_end(),
-        command = command(),
+        command = command_line(),
     )
 }
 
-pub fn command() -> String {
+pub fn command_line() -> String {
     let flags = if cfg!(tokio_unstable) { "RUSTFLAGS=\"--cfg tokio_unstable\" " } else { "" };
     let command = format!("{flags}cargo run --release -p corewheel-bench --bin compare --");
     let arguments: Vec<String> = env::args().skip(1).collect();
     format!("{command} {}", arguments.join(" ")).trim_end_matches(" -- ").to_owned()
 }
 
-pub fn machine() -> String {
+pub fn machine_description() -> String {
     let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let cpu = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     let output = |program, arguments: &[&str]| {
@@ -277,15 +288,15 @@ pub fn machine() -> String {
 }
 
 fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
-    all.fold(Vec::new(), |mut seen, one| {
-        if !seen.contains(&one) {
-            seen.push(one);
+    all.fold(Vec::new(), |mut distinct, value| {
+        if !distinct.contains(&value) {
+            distinct.push(value);
         }
-        seen
+        distinct
     })
 }
 
-fn rounded(value: f64) -> String {
+fn format_value(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
         ..10.0 => format!("{value:.2}"),
@@ -295,7 +306,7 @@ fn rounded(value: f64) -> String {
 }
 
 /// Formats like `1M`, `20k`, `5`, `0.2`.
-fn short(value: f64) -> String {
+fn format_short(value: f64) -> String {
     match value {
         1e6.. => format!("{}M", value / 1e6),
         1e3.. => format!("{}k", value / 1e3),
@@ -321,7 +332,7 @@ mod tests {
     fn a_cell_shows_the_median_and_range_of_all_rounds() {
         let section = section(Workload::Churn, &[10]);
         assert_eq!(section.figures.len(), 1);
-        assert_eq!(section.figures[0].cell(true), "4000 (1000-9000)");
+        assert_eq!(section.figures[0].format_cell(true), "4000 (1000-9000)");
     }
 
     #[test]

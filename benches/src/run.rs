@@ -33,7 +33,7 @@ pub type Run = fn(Job) -> Vec<Sample>;
 /// Returns the function that runs a workload for a peer, if there is one on this machine.
 pub fn run(peer: Peer, workload: W) -> Option<Run> {
     let is_built = peer != Peer::TokioAlt || cfg!(tokio_unstable);
-    let has_cores = !workload.needs_two_cores() || cores::ALL.len() >= 2;
+    let has_cores = !workload.needs_two_cores() || cores::ALL_CORES.len() >= 2;
     let (_, _, run) = RUNS.iter().find(|(of, workloads, _)| {
         *of == peer && workloads.iter().any(|group| group.contains(&workload))
     })?;
@@ -150,7 +150,7 @@ fn one_core<T: TimerSet>(job: Job) -> Vec<Sample> {
         W::Pause | W::PauseAllDue | W::PauseAfterReset | W::PauseAfterSleep => pause::run::<T>(job),
         W::Memory | W::MemoryChurn => memory::run::<T>(job),
         W::Scaling => scaling::run::<T>(job),
-        _ => measure::poll_ready(operations::run::<T>(job)),
+        _ => measure::expect_ready(operations::run::<T>(job)),
     }
 }
 
@@ -207,8 +207,8 @@ fn corewheel_tasks<const FAST: bool>(job: Job) -> Vec<Sample> {
 
 fn on_timers(job: Job, timers: io::Result<future::Timers>) -> Vec<Sample> {
     let timers = timers.expect("threads can be started");
-    let guard = move |limit, operation| timers.timeout(limit, operation);
-    guarded::run(job, &on_workers(runtime(job, 2), guard))
+    let with_timeout = move |limit, operation| timers.timeout(limit, operation);
+    guarded::run(job, &on_workers(runtime(job, 2), with_timeout))
 }
 
 /// Builds the runtime of a peer. If there are several workers, pins each one to a core.

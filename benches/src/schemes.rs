@@ -29,7 +29,7 @@ pub trait Scheme {
 
     fn new(store: &mut Store) -> Self;
 
-    /// Inserts a timer, whose `due_or_rounds` is its deadline.
+    /// Inserts a timer, whose `deadline_or_rounds` is its deadline.
     fn start(&mut self, store: &mut Store, index: u32);
 
     /// Removes a live timer. The default unlinks it from its list.

@@ -11,7 +11,7 @@ pub fn connection(payload: Payload) -> usize {
 }
 
 /// Panics. Serves as the callback of turns in which no timer is due.
-pub fn not_due(payload: Payload) {
+pub fn panic_not_due(payload: Payload) {
     unreachable!("{payload:?} is not due");
 }
 
@@ -74,8 +74,8 @@ impl<T: TimerSet> TimerSet for InRealTime<T> {
 
     fn add(&mut self, deadline: u64, payload: Payload) -> T::Handle {
         let delay = Duration::from_millis(deadline - self.now);
-        let due = (self.start.elapsed() + delay).as_nanos().div_ceil(1_000_000);
-        self.timers.add(u64::try_from(due).expect("a short run"), payload)
+        let deadline_tick = (self.start.elapsed() + delay).as_nanos().div_ceil(1_000_000);
+        self.timers.add(u64::try_from(deadline_tick).expect("a short run"), payload)
     }
 
     fn cancel(&mut self, handle: &T::Handle) -> bool {
@@ -105,7 +105,7 @@ pub enum Window {
 impl Window {
     /// Chooses a tick for a peer without windows: for slack the one with the most trailing zeros,
     /// for spread a random one.
-    pub(crate) fn choose(self, deadline: u64) -> u64 {
+    pub(crate) fn choose_tick(self, deadline: u64) -> u64 {
         match self {
             Self::Slack(slack) => roundest(deadline, deadline + slack),
             Self::Spread(range) => deadline + fastrand::u64(..=range),
@@ -119,8 +119,8 @@ pub trait ReportsDeadline: TimerSet {
     fn next_deadline(&self) -> Option<u64>;
 
     /// Adds a timer with a window that begins at `deadline`.
-    fn add_in(&mut self, deadline: u64, window: Window, payload: Payload) -> Self::Handle {
-        self.add(window.choose(deadline), payload)
+    fn add_in_window(&mut self, deadline: u64, window: Window, payload: Payload) -> Self::Handle {
+        self.add(window.choose_tick(deadline), payload)
     }
 }
 

@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use fastrand::Rng;
 
-use crate::timers::{TimerSet, not_due, payload};
+use crate::timers::{TimerSet, panic_not_due, payload};
 
 const SEED: u64 = 1;
 /// The number of warm-up operations, which the difference of two runs excludes.
@@ -91,7 +91,7 @@ pub(crate) fn idle_turn<T: TimerSet>(live: usize, iterations: usize) {
         black_box(timers.add(ticks + draws.delay(), payload(id)));
     }
     for now in 1..=ticks {
-        timers.advance(now, not_due);
+        timers.advance(now, panic_not_due);
     }
 }
 

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use super::{Owner, Remote, Requests, Resets, Sleeping, Task, TickClock, Turned, count_run};
+use super::{Owner, Remote, Requests, Resets, Sleeping, Task, TickClock, TurnResult, count_run};
 use crate::timers::{Payload, ReportsDeadline, TimerSet};
 
 pub struct Channel<T: TimerSet> {
@@ -14,7 +14,7 @@ pub struct Channel<T: TimerSet> {
     ticks: TickClock,
     requests: Receiver<Request<T::Handle>>,
     /// The timers that the requester added, by number.
-    requested: Vec<Option<T::Handle>>,
+    handles_by_number: Vec<Option<T::Handle>>,
     is_behind: bool,
 }
 
@@ -23,7 +23,7 @@ pub struct Requester<H> {
     requests: Sender<Request<H>>,
     ticks: TickClock,
     /// Numbers of cancelled timers, for reuse.
-    free: Vec<usize>,
+    free_numbers: Vec<usize>,
     next_number: usize,
 }
 
@@ -45,15 +45,17 @@ impl<T: TimerSet> Channel<T> {
     fn consume(&mut self, request: Request<T::Handle>) -> bool {
         match request {
             Request::Add { number, deadline, payload } => {
-                if number == self.requested.len() {
-                    self.requested.push(None);
+                if number == self.handles_by_number.len() {
+                    self.handles_by_number.push(None);
                 }
-                self.requested[number] = Some(self.timers.add(deadline, payload));
+                self.handles_by_number[number] = Some(self.timers.add(deadline, payload));
             }
             Request::Reset { mut id, deadline } => {
                 let handle = match &mut id {
                     TimerId::Own(handle) => handle,
-                    TimerId::Requested(number) => self.requested[*number].as_mut().expect("added"),
+                    TimerId::Requested(number) => {
+                        self.handles_by_number[*number].as_mut().expect("added")
+                    }
                 };
                 assert!(self.timers.reset(handle, deadline), "the timer is live");
             }
@@ -61,7 +63,9 @@ impl<T: TimerSet> Channel<T> {
             Request::Cancel(id) => {
                 let handle = match id {
                     TimerId::Own(handle) => handle,
-                    TimerId::Requested(number) => self.requested[number].take().expect("added"),
+                    TimerId::Requested(number) => {
+                        self.handles_by_number[number].take().expect("added")
+                    }
                 };
                 assert!(self.timers.cancel(&handle), "the timer is live");
                 return true;
@@ -77,16 +81,20 @@ impl<T: TimerSet<Handle: Send + 'static>> Owner for Channel<T> {
 
     fn new(_: usize) -> (Self, Self::Remote) {
         let ((sender, requests), ticks) = (mpsc::channel(), TickClock(Instant::now()));
-        let requester = Requester { requests: sender, ticks, free: Vec::new(), next_number: 0 };
+        let requester =
+            Requester { requests: sender, ticks, free_numbers: Vec::new(), next_number: 0 };
         let timers = T::new();
-        (Self { timers, ticks, requests, requested: Vec::new(), is_behind: false }, requester)
+        (
+            Self { timers, ticks, requests, handles_by_number: Vec::new(), is_behind: false },
+            requester,
+        )
     }
 
     fn add(&mut self, delay: Duration, payload: Payload) -> TimerId<T::Handle> {
         TimerId::Own(self.timers.add(self.ticks.deadline(delay), payload))
     }
 
-    fn turn(&mut self, request_budget: usize, on_fire: impl FnMut(Payload)) -> Turned {
+    fn turn(&mut self, request_budget: usize, on_fire: impl FnMut(Payload)) -> TurnResult {
         self.timers.advance(self.ticks.now(), on_fire);
         let (mut collected, mut left) = (0, request_budget);
         while left > 0
@@ -96,7 +104,7 @@ impl<T: TimerSet<Handle: Send + 'static>> Owner for Channel<T> {
             left -= 1;
         }
         self.is_behind = left == 0;
-        Turned { collected, is_behind: self.is_behind }
+        TurnResult { collected, is_behind: self.is_behind }
     }
 }
 
@@ -128,7 +136,7 @@ impl<H: Send> Remote for Requester<H> {
 
     fn cancel(&mut self, id: TimerId<H>) -> bool {
         if let TimerId::Requested(number) = id {
-            self.free.push(number);
+            self.free_numbers.push(number);
         }
         self.request(Request::Cancel(id));
         true
@@ -138,7 +146,7 @@ impl<H: Send> Remote for Requester<H> {
 impl<H: Clone + Send> Requests for Requester<H> {
     fn add(&mut self, delay: Duration, payload: Payload) -> TimerId<H> {
         let deadline = self.ticks.deadline(delay);
-        let number = self.free.pop().unwrap_or(self.next_number);
+        let number = self.free_numbers.pop().unwrap_or(self.next_number);
         self.next_number += usize::from(number == self.next_number);
         self.request(Request::Add { number, deadline, payload });
         TimerId::Requested(number)

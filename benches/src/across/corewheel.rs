@@ -2,9 +2,9 @@ use std::time::Duration;
 
 use corewheel::{Cancel, Shard, ShardRef, TimerHandle, local_timer};
 
-use super::{Owner, Remote, Requests, Resets, Sleeping, Turned, count_run};
+use super::{Owner, Remote, Requests, Resets, Sleeping, TurnResult, count_run};
 use crate::peers::{self, LocalClock, RealTime};
-use crate::timers::{Payload, not_due};
+use crate::timers::{Payload, panic_not_due};
 
 /// The peer `corewheel-local`, in real time; with the fast clock if `FAST`.
 pub struct Local<const FAST: bool>(());
@@ -22,10 +22,10 @@ impl<const FAST: bool> Owner for Local<FAST> {
         local_timer().add(delay, move || peers::note_fired(payload))
     }
 
-    fn turn(&mut self, budget: usize, on_fire: impl FnMut(Payload)) -> Turned {
+    fn turn(&mut self, budget: usize, on_fire: impl FnMut(Payload)) -> TurnResult {
         let turn = local_timer().turn_within(budget);
         peers::take_fired(on_fire);
-        Turned { collected: turn.collected, is_behind: turn.behind }
+        TurnResult { collected: turn.collected, is_behind: turn.behind }
     }
 }
 
@@ -53,7 +53,7 @@ impl Remote for ShardRef {
 
 impl Requests for ShardRef {
     fn add(&mut self, delay: Duration, payload: Payload) -> TimerHandle {
-        Self::add(self, delay, move || not_due(payload))
+        Self::add(self, delay, move || panic_not_due(payload))
     }
 
     fn reset(&mut self, handle: &mut TimerHandle, delay: Duration) -> bool {
@@ -84,7 +84,7 @@ impl Owner for LocalShard {
         self.shard.add(delay, payload)
     }
 
-    fn turn(&mut self, budget: usize, mut on_fire: impl FnMut(Payload)) -> Turned {
+    fn turn(&mut self, budget: usize, mut on_fire: impl FnMut(Payload)) -> TurnResult {
         self.shard.turn_within(budget);
         while let Some(expired) = self.shard.next_expired() {
             self.live -= 1;
@@ -92,7 +92,7 @@ impl Owner for LocalShard {
         }
         let collected = self.live - self.shard.len();
         self.live = self.shard.len();
-        Turned { collected, is_behind: self.shard.is_behind() }
+        TurnResult { collected, is_behind: self.shard.is_behind() }
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{IN_FLIGHT, Owner, Remote, TickClock, Turned};
+use super::{IN_FLIGHT, Owner, Remote, TickClock, TurnResult};
 use crate::cores::PaddedAtomic;
 use crate::peers::Handle;
 use crate::timers::Payload;
@@ -102,7 +102,7 @@ impl Owner for FloorOwner {
     }
 
     /// Collects the cancelled nodes; fires nothing.
-    fn turn(&mut self, _: usize, _: impl FnMut(Payload)) -> Turned {
+    fn turn(&mut self, _: usize, _: impl FnMut(Payload)) -> TurnResult {
         black_box(self.ticks.now());
         let [mut index, mut next] = self.nodes.take();
         let mut collected = 0;
@@ -115,7 +115,7 @@ impl Owner for FloorOwner {
             (index, next) = (next, node.second_below.load(Ordering::Relaxed));
             collected += 1;
         }
-        Turned { collected, is_behind: false }
+        TurnResult { collected, is_behind: false }
     }
 }
 

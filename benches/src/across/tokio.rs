@@ -7,7 +7,7 @@ use ::tokio::task::yield_now;
 use ::tokio::time::{Instant, sleep};
 use rtrb::{Consumer, Producer, RingBuffer};
 
-use super::{IN_FLIGHT, Owner, Remote, Requests, Turned, count_run, counted_runs};
+use super::{IN_FLIGHT, Owner, Remote, Requests, TurnResult, count_run, counted_runs};
 use crate::peers::{self, SleepBox};
 use crate::timers::Payload;
 
@@ -15,7 +15,7 @@ use crate::timers::Payload;
 /// task drops it. A cancel returns `!is_elapsed()`, read before the drop. The boxes of dropped
 /// sleeps return to the owner through a ring.
 pub struct TokioSleepOwner {
-    free: Vec<SleepBox>,
+    free_boxes: Vec<SleepBox>,
     empty_boxes: Consumer<SleepBox>,
 }
 
@@ -30,18 +30,21 @@ impl Owner for TokioSleepOwner {
 
     fn new(_: usize) -> (Self, Dropper) {
         let (to_owner, empty_boxes) = RingBuffer::new(IN_FLIGHT);
-        (Self { free: Vec::new(), empty_boxes }, Dropper { empty_boxes: Vec::new(), to_owner })
+        (
+            Self { free_boxes: Vec::new(), empty_boxes },
+            Dropper { empty_boxes: Vec::new(), to_owner },
+        )
     }
 
     fn add(&mut self, delay: Duration, _: Payload) -> SleepBox {
-        peers::register_sleep(&mut self.free, sleep(delay))
+        peers::register_sleep(&mut self.free_boxes, sleep(delay))
     }
 
-    fn turn(&mut self, _: usize, _: impl FnMut(Payload)) -> Turned {
+    fn turn(&mut self, _: usize, _: impl FnMut(Payload)) -> TurnResult {
         let count = self.empty_boxes.slots();
-        self.free
+        self.free_boxes
             .extend(self.empty_boxes.read_chunk(count).expect("`count` boxes are in the ring"));
-        Turned { collected: count, is_behind: false }
+        TurnResult { collected: count, is_behind: false }
     }
 }
 
@@ -67,12 +70,12 @@ impl Remote for Dropper {
 /// with the owner's driver and to spawn tasks on the owner.
 pub struct RuntimeOwner {
     runtime: Runtime,
-    own: RuntimeRemote,
+    own_remote: RuntimeRemote,
 }
 
 pub struct RuntimeRemote {
     runtime: Handle,
-    free: Vec<SleepBox>,
+    free_boxes: Vec<SleepBox>,
 }
 
 impl Owner for RuntimeOwner {
@@ -81,24 +84,24 @@ impl Owner for RuntimeOwner {
 
     fn new(_: usize) -> (Self, RuntimeRemote) {
         let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
-        let [own, other] = [runtime.handle(), runtime.handle()]
-            .map(|handle| RuntimeRemote { runtime: handle.clone(), free: Vec::new() });
-        (Self { runtime, own }, other)
+        let [own_remote, other_remote] = [runtime.handle(), runtime.handle()]
+            .map(|handle| RuntimeRemote { runtime: handle.clone(), free_boxes: Vec::new() });
+        (Self { runtime, own_remote }, other_remote)
     }
 
     fn add(&mut self, delay: Duration, payload: Payload) -> SleepBox {
-        self.own.add(delay, payload)
+        self.own_remote.add(delay, payload)
     }
 
     /// Yields until no more requested closures run.
-    fn turn(&mut self, _: usize, _: impl FnMut(Payload)) -> Turned {
+    fn turn(&mut self, _: usize, _: impl FnMut(Payload)) -> TurnResult {
         self.runtime.block_on(async {
-            let mut before = None;
-            while before.replace(counted_runs()) != Some(counted_runs()) {
+            let mut count_before = None;
+            while count_before.replace(counted_runs()) != Some(counted_runs()) {
                 yield_now().await;
             }
         });
-        Turned { collected: 0, is_behind: false }
+        TurnResult { collected: 0, is_behind: false }
     }
 }
 
@@ -107,7 +110,7 @@ impl Remote for RuntimeRemote {
 
     fn cancel(&mut self, mut boxed: SleepBox) -> bool {
         let was_live = peers::drop_sleep(&mut boxed);
-        self.free.push(boxed);
+        self.free_boxes.push(boxed);
         was_live
     }
 }
@@ -115,7 +118,7 @@ impl Remote for RuntimeRemote {
 impl Requests for RuntimeRemote {
     fn add(&mut self, delay: Duration, _: Payload) -> SleepBox {
         let _entered = self.runtime.enter();
-        peers::register_sleep(&mut self.free, sleep(delay))
+        peers::register_sleep(&mut self.free_boxes, sleep(delay))
     }
 
     fn reset(&mut self, boxed: &mut SleepBox, delay: Duration) -> bool {

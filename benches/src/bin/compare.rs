@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::{env, fs};
 
 use clap::{Parser, ValueEnum};
-use corewheel_bench::alloc::Counting;
+use corewheel_bench::alloc::CountingAllocator;
 use corewheel_bench::measure::Sample;
 use corewheel_bench::plan::{Job, Named, Peer, Scale, Workload};
 use corewheel_bench::report::{self, Section};
@@ -14,7 +14,7 @@ use corewheel_bench::run::run;
 use indicatif::{ProgressBar, ProgressStyle};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// Measures corewheel and other timers, each run in a new process, and prints tables.
 #[derive(Debug, Parser)]
@@ -58,7 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         return Ok(());
     }
-    let sections = measure(&args)?;
+    let sections = run_jobs(&args)?;
     if let Some(plots) = &args.plots {
         fs::create_dir_all(plots)?;
         for section in &sections {
@@ -70,13 +70,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     } else if let Some(figures) = &args.figures {
         fs::write(figures, report::page(&sections, args.quick))?;
     } else {
-        println!("{}\n{}\n", report::command(), report::machine());
+        println!("{}\n{}\n", report::command_line(), report::machine_description());
         print!("{}", report::sections(&sections));
     }
     Ok(())
 }
 
-fn measure(args: &Args) -> Result<Vec<Section>, Box<dyn Error>> {
+fn run_jobs(args: &Args) -> Result<Vec<Section>, Box<dyn Error>> {
     let scale = match (args.tiny, args.quick) {
         (true, _) => Scale::Tiny,
         (_, true) => Scale::Quick,
@@ -92,8 +92,8 @@ fn measure(args: &Args) -> Result<Vec<Section>, Box<dyn Error>> {
         };
         let peers: Vec<&Peer> = Peer::value_variants().iter().filter(is_chosen).collect();
         let sizes = workload.sizes(scale);
-        let is_only = workload.sizes(Scale::Full).len() == 1 || args.n.is_empty();
-        for &n in sizes.iter().filter(|n| is_only || args.n.contains(n)) {
+        let has_all_sizes = workload.sizes(Scale::Full).len() == 1 || args.n.is_empty();
+        for &n in sizes.iter().filter(|n| has_all_sizes || args.n.contains(n)) {
             for _ in 0..workload.rounds(n, scale) {
                 let job = |&&peer| (sections.len(), Job { peer, workload, n, scale });
                 jobs.extend(peers.iter().map(job));
@@ -101,14 +101,15 @@ fn measure(args: &Args) -> Result<Vec<Section>, Box<dyn Error>> {
         }
         sections.push(Section::new(workload));
     }
-    let style = ProgressStyle::with_template("[{elapsed} of about {duration}] {bar:40} {msg}")?;
-    let bar = ProgressBar::new(jobs.len() as u64).with_style(style);
+    let style =
+        ProgressStyle::with_template("[{elapsed} of about {duration}] {progress_bar:40} {msg}")?;
+    let progress_bar = ProgressBar::new(jobs.len() as u64).with_style(style);
     for (section, job) in jobs {
-        bar.set_message(format!("{} {} {}", job.workload.name(), job.n, job.peer.name()));
-        sections[section].add(job.peer, start(job)?);
-        bar.inc(1);
+        progress_bar.set_message(format!("{} {} {}", job.workload.name(), job.n, job.peer.name()));
+        sections[section].add(job.peer, run_in_new_process(job)?);
+        progress_bar.inc(1);
     }
-    bar.finish_and_clear();
+    progress_bar.finish_and_clear();
     Ok(sections)
 }
 
@@ -118,7 +119,7 @@ fn is_chosen(workload: Workload, selection: &[Workload]) -> bool {
     selection.is_empty() || selection.iter().any(variant_of)
 }
 
-fn start(job: Job) -> Result<Vec<Sample>, Box<dyn Error>> {
+fn run_in_new_process(job: Job) -> Result<Vec<Sample>, Box<dyn Error>> {
     let mut command = Command::new(env::current_exe()?);
     command.arg("--job").arg(serde_json::to_string(&job)?).stderr(Stdio::inherit());
     let output = command.output()?;

@@ -23,13 +23,13 @@ type Entry = (u64, u32, u32);
 struct Timer {
     payload: Payload,
     /// Changes when the timer is added, moved or ended, which makes older entries stale.
-    version: u32,
+    entry_version: u32,
 }
 
 impl Timer {
     fn next_version(&mut self) -> u32 {
-        self.version = self.version.wrapping_add(1);
-        self.version
+        self.entry_version = self.entry_version.wrapping_add(1);
+        self.entry_version
     }
 }
 
@@ -41,15 +41,16 @@ impl LazyBinaryHeap {
     }
 
     fn push_entry(&mut self, index: u32, deadline: u64) {
-        let version = self.timers[index].value.next_version();
-        self.heap.push(Reverse((deadline, index, version)));
+        let entry_version = self.timers[index].value.next_version();
+        self.heap.push(Reverse((deadline, index, entry_version)));
     }
 
     fn rebuild_if_stale(&mut self) {
         if self.heap.len() > 2 * self.live + STALE_SURPLUS_MAX {
             let timers = &self.timers;
-            self.heap
-                .retain(|&Reverse((_, index, version))| timers[index].value.version == version);
+            self.heap.retain(|&Reverse((_, index, entry_version))| {
+                timers[index].value.entry_version == entry_version
+            });
         }
     }
 }
@@ -88,13 +89,13 @@ impl TimerSet for LazyBinaryHeap {
     }
 
     fn advance(&mut self, now: u64, mut on_fire: impl FnMut(Payload)) {
-        while let Some(&Reverse((deadline, index, version))) = self.heap.peek() {
+        while let Some(&Reverse((deadline, index, entry_version))) = self.heap.peek() {
             if deadline > now {
                 break;
             }
             self.heap.pop();
             let timer = &self.timers[index].value;
-            if timer.version == version {
+            if timer.entry_version == entry_version {
                 on_fire(timer.payload);
                 self.end(index);
             }

@@ -44,10 +44,10 @@ impl ReportsDeadline for CorewheelWheel {
         self.0.next_deadline()
     }
 
-    fn add_in(&mut self, deadline: u64, window: Window, payload: Payload) -> Key {
+    fn add_in_window(&mut self, deadline: u64, window: Window, payload: Payload) -> Key {
         match window {
             Window::Slack(slack) => self.0.insert_with_slack(deadline, slack, payload),
-            Window::Spread(_) => self.add(window.choose(deadline), payload),
+            Window::Spread(_) => self.add(window.choose_tick(deadline), payload),
         }
     }
 }
@@ -59,7 +59,7 @@ pub struct CorewheelShard {
     now: u64,
 }
 
-/// Converts the arguments of `add_in` to a `When` at the tick `now`.
+/// Converts the arguments of `add_in_window` to a `When` at the tick `now`.
 fn when(now: u64, deadline: u64, window: Window) -> When {
     let when = When::after(Duration::from_millis(deadline - now));
     match window {
@@ -113,7 +113,7 @@ impl ReportsDeadline for CorewheelShard {
         Some(self.now + wait.as_millis() as u64)
     }
 
-    fn add_in(&mut self, deadline: u64, window: Window, payload: Payload) -> TimerHandle {
+    fn add_in_window(&mut self, deadline: u64, window: Window, payload: Payload) -> TimerHandle {
         self.shard.add(when(self.now, deadline, window), payload)
     }
 }
@@ -211,7 +211,7 @@ impl ReportsDeadline for CorewheelLocal {
         Some(self.now + wait.as_millis() as u64)
     }
 
-    fn add_in(&mut self, deadline: u64, window: Window, payload: Payload) -> TimerHandle {
+    fn add_in_window(&mut self, deadline: u64, window: Window, payload: Payload) -> TimerHandle {
         local_timer().add(when(self.now, deadline, window), move || note_fired(payload))
     }
 }

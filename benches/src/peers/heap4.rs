@@ -8,7 +8,7 @@ const ARITY: usize = 4;
 pub struct Heap4 {
     heap: Vec<Entry>,
     /// `next` of a live timer is its position in the heap.
-    records: Table<()>,
+    positions: Table<()>,
     payloads: Vec<Payload>,
 }
 
@@ -20,7 +20,7 @@ struct Entry {
 
 impl Heap4 {
     fn remove(&mut self, position: usize) {
-        self.records.end(self.heap[position].index);
+        self.positions.end(self.heap[position].index);
         let last = self.heap.pop().expect("the heap is not empty");
         if position < self.heap.len() {
             self.sift(position, last);
@@ -67,12 +67,12 @@ impl Heap4 {
 
     fn put(&mut self, position: usize, entry: Entry) {
         self.heap[position] = entry;
-        self.records[entry.index].next = position as u32;
+        self.positions[entry.index].next = position as u32;
     }
 
     fn position(&self, handle: Handle) -> Option<usize> {
-        let position = self.records[handle.index].next as usize;
-        self.records.is_live(handle).then_some(position)
+        let position = self.positions[handle.index].next as usize;
+        self.positions.is_live(handle).then_some(position)
     }
 }
 
@@ -80,11 +80,11 @@ impl TimerSet for Heap4 {
     type Handle = Handle;
 
     fn new() -> Self {
-        Self { heap: Vec::new(), records: Table::new(), payloads: Vec::new() }
+        Self { heap: Vec::new(), positions: Table::new(), payloads: Vec::new() }
     }
 
     fn add(&mut self, deadline: u64, payload: Payload) -> Handle {
-        let handle = self.records.allocate();
+        let handle = self.positions.allocate();
         write_payload(&mut self.payloads, handle.index, payload);
         let entry = Entry { deadline, index: handle.index };
         self.heap.push(entry);

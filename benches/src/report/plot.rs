@@ -8,7 +8,7 @@ use plotters::prelude::{
 };
 use plotters::style::{Color, HSLColor, IntoFont, RGBColor, TRANSPARENT, TextStyle};
 
-use super::{Chart, Columns, Measured, Section, short};
+use super::{Chart, Columns, Measured, Section, format_short};
 use crate::plan::{Named, Peer};
 
 const GREY: RGBColor = RGBColor(128, 128, 128);
@@ -41,11 +41,12 @@ fn draw_lines(path: &Path, chart: &Chart<'_>, counted: &str) -> Result<(), Box<d
     };
     let label = |x: f64| {
         let is_whole = (x - x.round()).abs() <= 1e-6;
-        if is_whole { short(10f64.powf(x.round())) } else { String::new() }
+        if is_whole { format_short(10f64.powf(x.round())) } else { String::new() }
     };
-    let all: Vec<(f64, f64)> = chart.rows.iter().flat_map(|row| points(&row.1)).collect();
-    let (left, right) = range(all.iter().map(|point| point.0));
-    let (bottom, top) = range(all.iter().map(|point| point.1));
+    let points_of_all_peers: Vec<(f64, f64)> =
+        chart.rows.iter().flat_map(|row| points(&row.1)).collect();
+    let (left, right) = range(points_of_all_peers.iter().map(|point| point.0));
+    let (bottom, top) = range(points_of_all_peers.iter().map(|point| point.1));
     let root = SVGBackend::new(path, SIZE).into_drawing_area();
     let mut plot = ChartBuilder::on(&root)
         .caption(format!("{}, {}", chart.name, chart.unit), text_style(18, GREY))
@@ -63,7 +64,7 @@ fn draw_lines(path: &Path, chart: &Chart<'_>, counted: &str) -> Result<(), Box<d
         .y_desc(chart.unit)
         .x_labels((right - left) as usize + 2)
         .x_label_formatter(&|x| label(*x))
-        .y_label_formatter(&|y| short(*y))
+        .y_label_formatter(&|y| format_short(*y))
         .draw()?;
     let mut names = Vec::new();
     for &(peer, ref figures) in &chart.rows {
@@ -77,13 +78,13 @@ fn draw_lines(path: &Path, chart: &Chart<'_>, counted: &str) -> Result<(), Box<d
     }
     names.sort_by_key(|&(y, ..)| y);
     // Moves a name down if it would overlap the name above, but keeps room for the names below.
-    let mut lowest = 0;
-    let mut room = SIZE.1.cast_signed() - NAME_STEP * (4 + names.len() as i32);
+    let mut name_y = 0;
+    let mut name_y_max = SIZE.1.cast_signed() - NAME_STEP * (4 + names.len() as i32);
     for (y, peer, colour) in names {
-        room += NAME_STEP;
-        lowest = (lowest + NAME_STEP).max(y - NAME_STEP / 2).min(room);
-        let place = (SIZE.0.cast_signed() - MARGIN_RIGHT + 8, lowest);
-        root.draw(&Text::new(peer.name(), place, text_style(14, colour)))?;
+        name_y_max += NAME_STEP;
+        name_y = (name_y + NAME_STEP).max(y - NAME_STEP / 2).min(name_y_max);
+        let name_position = (SIZE.0.cast_signed() - MARGIN_RIGHT + 8, name_y);
+        root.draw(&Text::new(peer.name(), name_position, text_style(14, colour)))?;
     }
     root.present()?;
     Ok(())
@@ -102,11 +103,11 @@ fn text_style(height: i32, colour: RGBColor) -> TextStyle<'static> {
 /// Returns a peer's color: red to yellow for corewheel, gray for `floor` and `floor-cas`, and
 /// distinct hues for other adjacent peers.
 fn colour(peer: Peer) -> RGBColor {
-    let place = f64::from(peer as u8);
+    let peer_index = f64::from(peer as u8);
     let hue = match peer {
         Peer::Floor | Peer::FloorCas => return GREY,
-        peer if peer.is_corewheel() => (0.94 + 0.04 * place).fract(),
-        _ => 0.17 + 0.6 * (place * 0.618).fract(),
+        peer if peer.is_corewheel() => (0.94 + 0.04 * peer_index).fract(),
+        _ => 0.17 + 0.6 * (peer_index * 0.618).fract(),
     };
     // Blue looks darker than green of the same lightness.
     let lightness = if hue > 0.5 { 0.62 } else { 0.45 };

@@ -13,12 +13,12 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::store::slot;
+use super::store::slot_of;
 use super::{Scheme, Store};
 use crate::timers::Payload;
 
-/// Levels of `SLOTS` slots each. The `due_or_rounds` of a slot's sentinel is the slot's start when
-/// it was last enqueued. A slot whose start has changed must be enqueued again.
+/// Levels of `SLOTS` slots each. The `deadline_or_rounds` of a slot's sentinel is the slot's start
+/// when it was last enqueued. A slot whose start has changed must be enqueued again.
 pub struct Kafka<const SLOTS: u32 = 20> {
     /// The first slot of each level.
     levels: Vec<u32>,
@@ -35,34 +35,34 @@ impl<const SLOTS: u32> Scheme for Kafka<SLOTS> {
 
     /// Links a timer into the lowest level that reaches its deadline.
     fn start(&mut self, store: &mut Store, index: u32) {
-        let due = store[index].due_or_rounds;
+        let deadline = store[index].deadline_or_rounds;
         let (mut width, mut level) = (1, 0);
-        while due >= self.clock - self.clock % width + width * u64::from(SLOTS) {
+        while deadline >= self.clock - self.clock % width + width * u64::from(SLOTS) {
             width *= u64::from(SLOTS);
             level += 1;
         }
         while self.levels.len() <= level {
             self.levels.push(store.add_lists(SLOTS));
         }
-        let slot = self.levels[level] + slot(due / width, SLOTS);
-        store.push_back(slot, index);
-        let slot_start = due / width * width;
-        if store[slot].due_or_rounds != slot_start {
-            store[slot].due_or_rounds = slot_start;
-            self.queue.push(Reverse((slot_start, slot)));
+        let slot_of = self.levels[level] + slot_of(deadline / width, SLOTS);
+        store.push_back(slot_of, index);
+        let slot_start = deadline / width * width;
+        if store[slot_of].deadline_or_rounds != slot_start {
+            store[slot_of].deadline_or_rounds = slot_start;
+            self.queue.push(Reverse((slot_start, slot_of)));
         }
     }
 
     fn tick(&mut self, store: &mut Store, expire: &mut impl FnMut(Payload)) {
-        while let Some(&Reverse((slot_start, slot))) =
+        while let Some(&Reverse((slot_start, slot_of))) =
             self.queue.peek().filter(|head| head.0.0 <= store.now)
         {
             self.queue.pop();
             self.clock = slot_start;
-            while let Some(index) = store.first(slot) {
+            while let Some(index) = store.first_in_list(slot_of) {
                 store.unlink(index);
-                if store[index].due_or_rounds <= self.clock {
-                    expire(store.release(index));
+                if store[index].deadline_or_rounds <= self.clock {
+                    expire(store.end_and_free(index));
                 } else {
                     self.start(store, index);
                 }

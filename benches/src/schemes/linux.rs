@@ -13,7 +13,7 @@
 //! version panics. The kernel also has a bitmap of used slots, which tells how long to sleep; this
 //! version has none.
 
-use super::store::slot;
+use super::store;
 use super::{Scheme, Store};
 use crate::timers::Payload;
 
@@ -29,7 +29,7 @@ const fn level_limit(level: u32) -> u64 {
 }
 
 fn slot_of(level: u32, tick: u64) -> u32 {
-    level * SLOTS + slot(tick >> (level * SHIFT), SLOTS)
+    level * SLOTS + store::slot_of(tick >> (level * SHIFT), SLOTS)
 }
 
 impl Scheme for Linux {
@@ -40,11 +40,11 @@ impl Scheme for Linux {
 
     /// Links a timer into the slot that follows its deadline's slot.
     fn start(&mut self, store: &mut Store, index: u32) {
-        let due = store[index].due_or_rounds;
-        let distance = due - store.now - 1;
+        let deadline = store[index].deadline_or_rounds;
+        let distance = deadline - store.now - 1;
         let level =
             (0..LEVELS).find(|&level| distance < level_limit(level)).expect("within the range");
-        store.push_back(slot_of(level, due + (1 << (level * SHIFT))), index);
+        store.push_back(slot_of(level, deadline + (1 << (level * SHIFT))), index);
     }
 
     /// Serves the slots that begin now: of level 0, and of each higher level if all lower bits of

@@ -9,35 +9,35 @@
 //! The worker serves a tick after its end, so a timeout fires between 1 and `TICK` ticks after its
 //! deadline. A timeout may fire later if a tick has more than 100,000 new timeouts.
 
-use super::store::slot;
+use super::store::slot_of;
 use super::{Scheme, Store};
 use crate::timers::Payload;
 
 const SLOTS: u32 = 512;
 /// The list after the slots: timeouts that the worker has not linked yet.
-const NEW: u32 = SLOTS;
+const NEW_TIMEOUTS: u32 = SLOTS;
 const LINKED_PER_TICK: usize = 100_000;
 
-/// A node's `due_or_rounds` is the deadline of a new timeout, or the remaining rounds of a linked
-/// one.
+/// A node's `deadline_or_rounds` is the deadline of a new timeout, or the remaining rounds of a
+/// linked one.
 pub struct Netty<const TICK: u64 = 100> {
     /// Linked nodes whose timeout is cancelled.
-    cancelled: Vec<u32>,
+    cancelled_nodes: Vec<u32>,
 }
 
 impl<const TICK: u64> Scheme for Netty<TICK> {
     fn new(store: &mut Store) -> Self {
         store.add_lists(SLOTS + 1);
-        Self { cancelled: Vec::new() }
+        Self { cancelled_nodes: Vec::new() }
     }
 
     fn start(&mut self, store: &mut Store, index: u32) {
-        store.push_back(NEW, index);
+        store.push_back(NEW_TIMEOUTS, index);
     }
 
     fn stop(&mut self, store: &mut Store, index: u32) {
         store.end(index);
-        self.cancelled.push(index);
+        self.cancelled_nodes.push(index);
     }
 
     /// Processes the worker's tick that has just ended. An overdue new timeout goes into this
@@ -47,16 +47,16 @@ impl<const TICK: u64> Scheme for Netty<TICK> {
             return;
         }
         let tick = store.now / TICK - 1;
-        for index in self.cancelled.drain(..) {
+        for index in self.cancelled_nodes.drain(..) {
             store.remove(index);
         }
         for _ in 0..LINKED_PER_TICK {
-            let Some(index) = store.first(NEW) else { break };
+            let Some(index) = store.first_in_list(NEW_TIMEOUTS) else { break };
             store.unlink(index);
-            let served = (store[index].due_or_rounds / TICK).max(tick);
-            store[index].due_or_rounds = (served - tick) / u64::from(SLOTS);
-            store.push_back(slot(served, SLOTS), index);
+            let firing_tick = (store[index].deadline_or_rounds / TICK).max(tick);
+            store[index].deadline_or_rounds = (firing_tick - tick) / u64::from(SLOTS);
+            store.push_back(slot_of(firing_tick, SLOTS), index);
         }
-        store.expire_or_count_down(slot(tick, SLOTS), expire);
+        store.expire_or_count_down(slot_of(tick, SLOTS), expire);
     }
 }

@@ -12,7 +12,7 @@ pub struct Node {
     next: u32,
     generation: u32,
     /// The deadline, or a count that the scheme defines.
-    pub(super) due_or_rounds: u64,
+    pub(super) deadline_or_rounds: u64,
     pub(super) payload: Payload,
 }
 
@@ -34,24 +34,24 @@ impl Store {
         first
     }
 
-    pub(super) fn allocate(&mut self, due: u64, payload: Payload) -> u32 {
+    pub(super) fn allocate(&mut self, deadline: u64, payload: Payload) -> u32 {
         let index = self.free.pop().unwrap_or_else(|| self.add_lists(1));
         let node = &mut self[index];
-        (node.due_or_rounds, node.payload) = (due, payload);
+        (node.deadline_or_rounds, node.payload) = (deadline, payload);
         index
     }
 
     /// Ends a timer and returns its payload. Makes the timer's handles stale, and sets the
-    /// `due_or_rounds` to 0.
+    /// `deadline_or_rounds` to 0.
     pub(super) fn end(&mut self, index: u32) -> Payload {
         let node = &mut self[index];
         node.generation = node.generation.wrapping_add(1);
-        node.due_or_rounds = 0;
+        node.deadline_or_rounds = 0;
         node.payload
     }
 
     /// Ends an unlinked timer, frees its node, and returns its payload.
-    pub(super) fn release(&mut self, index: u32) -> Payload {
+    pub(super) fn end_and_free(&mut self, index: u32) -> Payload {
         self.free.push(index);
         self.end(index)
     }
@@ -68,11 +68,11 @@ impl Store {
         0..u32::try_from(self.nodes.len()).expect("fewer than 2^32 timers")
     }
 
-    pub(super) fn first(&self, list: u32) -> Option<u32> {
-        self.after(list, list)
+    pub(super) fn first_in_list(&self, list: u32) -> Option<u32> {
+        self.next_in_list(list, list)
     }
 
-    fn after(&self, list: u32, index: u32) -> Option<u32> {
+    fn next_in_list(&self, list: u32, index: u32) -> Option<u32> {
         let next = self[index].next;
         (next != list).then_some(next)
     }
@@ -81,20 +81,21 @@ impl Store {
         self.insert_after(self[list].previous, index);
     }
 
-    /// Inserts a timer in order of `due_or_rounds`, after equal ones, with a search from the rear.
+    /// Inserts a timer in order of `deadline_or_rounds`, after equal ones, with a search from the
+    /// rear.
     pub(super) fn insert_sorted(&mut self, list: u32, index: u32) {
-        let due = self[index].due_or_rounds;
-        let mut place = self[list].previous;
-        while place != list && self[place].due_or_rounds > due {
-            place = self[place].previous;
+        let deadline = self[index].deadline_or_rounds;
+        let mut predecessor = self[list].previous;
+        while predecessor != list && self[predecessor].deadline_or_rounds > deadline {
+            predecessor = self[predecessor].previous;
         }
-        self.insert_after(place, index);
+        self.insert_after(predecessor, index);
     }
 
-    fn insert_after(&mut self, place: u32, index: u32) {
-        let next = std::mem::replace(&mut self[place].next, index);
+    fn insert_after(&mut self, predecessor: u32, index: u32) {
+        let next = std::mem::replace(&mut self[predecessor].next, index);
         let node = &mut self[index];
-        (node.previous, node.next) = (place, next);
+        (node.previous, node.next) = (predecessor, next);
         self[next].previous = index;
     }
 
@@ -106,12 +107,12 @@ impl Store {
 
     pub(super) fn remove(&mut self, index: u32) -> Payload {
         self.unlink(index);
-        self.release(index)
+        self.end_and_free(index)
     }
 
     pub(super) fn expire_due(&mut self, list: u32, expire: &mut impl FnMut(Payload)) {
         while let Some(index) =
-            self.first(list).filter(|&index| self[index].due_or_rounds <= self.now)
+            self.first_in_list(list).filter(|&index| self[index].deadline_or_rounds <= self.now)
         {
             expire(self.remove(index));
         }
@@ -119,12 +120,12 @@ impl Store {
 
     /// Expires the timers without remaining rounds, and subtracts a round from the others.
     pub(super) fn expire_or_count_down(&mut self, list: u32, expire: &mut impl FnMut(Payload)) {
-        let mut next = self.first(list);
+        let mut next = self.first_in_list(list);
         while let Some(index) = next {
-            next = self.after(list, index);
-            match self[index].due_or_rounds {
+            next = self.next_in_list(list, index);
+            match self[index].deadline_or_rounds {
                 0 => expire(self.remove(index)),
-                rounds => self[index].due_or_rounds = rounds - 1,
+                rounds => self[index].deadline_or_rounds = rounds - 1,
             }
         }
     }
@@ -145,6 +146,6 @@ impl IndexMut<u32> for Store {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "less than `slots`")]
-pub(super) fn slot(tick: u64, slots: u32) -> u32 {
+pub(super) fn slot_of(tick: u64, slots: u32) -> u32 {
     (tick % u64::from(slots)) as u32
 }

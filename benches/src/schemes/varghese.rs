@@ -1,11 +1,11 @@
 //! Schemes 1, 2, 5 and 6 of Varghese and Lauck.
 
-use super::store::slot;
+use super::store::slot_of;
 use super::{Scheme, Store};
 use crate::timers::Payload;
 
-/// Scheme 1, "straightforward": every tick decrements every timer. A node's `due_or_rounds` is the
-/// number of ticks that remain, 0 in a free node.
+/// Scheme 1, "straightforward": every tick decrements every timer. A node's `deadline_or_rounds` is
+/// the number of ticks that remain, 0 in a free node.
 pub struct Countdown;
 
 impl Scheme for Countdown {
@@ -14,19 +14,19 @@ impl Scheme for Countdown {
     }
 
     fn start(&mut self, store: &mut Store, index: u32) {
-        store[index].due_or_rounds -= store.now;
+        store[index].deadline_or_rounds -= store.now;
     }
 
     fn stop(&mut self, store: &mut Store, index: u32) {
-        store.release(index);
+        store.end_and_free(index);
     }
 
     fn tick(&mut self, store: &mut Store, expire: &mut impl FnMut(Payload)) {
         for index in store.indices() {
-            match store[index].due_or_rounds {
+            match store[index].deadline_or_rounds {
                 0 => {}
-                1 => expire(store.release(index)),
-                remaining => store[index].due_or_rounds = remaining - 1,
+                1 => expire(store.end_and_free(index)),
+                remaining => store[index].deadline_or_rounds = remaining - 1,
             }
         }
     }
@@ -65,16 +65,16 @@ impl<const SLOTS: u32> Scheme for SortedSlots<SLOTS> {
     }
 
     fn start(&mut self, store: &mut Store, index: u32) {
-        store.insert_sorted(slot(store[index].due_or_rounds, SLOTS), index);
+        store.insert_sorted(slot_of(store[index].deadline_or_rounds, SLOTS), index);
     }
 
     fn tick(&mut self, store: &mut Store, expire: &mut impl FnMut(Payload)) {
-        store.expire_due(slot(store.now, SLOTS), expire);
+        store.expire_due(slot_of(store.now, SLOTS), expire);
     }
 }
 
-/// Scheme 6: a hashed timing wheel with unsorted slots. A node's `due_or_rounds` is the number of
-/// revolutions before its timer expires. A tick visits every timer of one slot.
+/// Scheme 6: a hashed timing wheel with unsorted slots. A node's `deadline_or_rounds` is the number
+/// of revolutions before its timer expires. A tick visits every timer of one slot.
 pub struct RoundsWheel<const SLOTS: u32 = 512>;
 
 impl<const SLOTS: u32> Scheme for RoundsWheel<SLOTS> {
@@ -84,12 +84,12 @@ impl<const SLOTS: u32> Scheme for RoundsWheel<SLOTS> {
     }
 
     fn start(&mut self, store: &mut Store, index: u32) {
-        let due = store[index].due_or_rounds;
-        store[index].due_or_rounds = (due - store.now - 1) / u64::from(SLOTS);
-        store.push_back(slot(due, SLOTS), index);
+        let deadline = store[index].deadline_or_rounds;
+        store[index].deadline_or_rounds = (deadline - store.now - 1) / u64::from(SLOTS);
+        store.push_back(slot_of(deadline, SLOTS), index);
     }
 
     fn tick(&mut self, store: &mut Store, expire: &mut impl FnMut(Payload)) {
-        store.expire_or_count_down(slot(store.now, SLOTS), expire);
+        store.expire_or_count_down(slot_of(store.now, SLOTS), expire);
     }
 }

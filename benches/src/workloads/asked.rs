@@ -11,7 +11,7 @@ use crate::across::{Owner, Requests, counted_runs};
 use crate::cores::{self, PaddedAtomic, RelayThread};
 use crate::measure::{Sample, median_of};
 use crate::plan::Job;
-use crate::timers::{not_due, payload};
+use crate::timers::{panic_not_due, payload};
 
 /// The number of timers that stay live and that the reset requests move.
 const LIVE: usize = 10_000;
@@ -35,7 +35,7 @@ pub fn run<O: Owner<Remote: Requests>>(job: Job) -> Vec<Sample> {
     let rounds = job.scale.pick(rounds, rounds / 4, 8);
     let (baton, (sender, remotes)) = (PaddedAtomic::default(), mpsc::channel());
     let [requester_thread, owner_thread] = RelayThread::pair(&baton);
-    let (call_times, turn_times) = cores::on_two(
+    let (call_times, turn_times) = cores::run_on_two(
         move || {
             let remote: O::Remote = remotes.recv().expect("the owner has begun");
             let (live, added) = (Vec::with_capacity(LIVE), Vec::with_capacity(batch_size));
@@ -49,15 +49,17 @@ pub fn run<O: Owner<Remote: Requests>>(job: Job) -> Vec<Sample> {
         },
     );
     let per_request = |spent: Duration| spent.as_nanos() as f64 / batch_size as f64;
-    let sides = call_times.chunks(rounds).zip(turn_times.chunks(rounds));
-    let samples = REQUESTS.iter().zip(sides).flat_map(|((_, name), (call_times, turn_times))| {
-        let timed: Vec<_> =
-            call_times.iter().zip(turn_times).skip(rounds / WARM_UP_DIVISOR).collect();
-        let all =
-            median_of(&timed, |&(call_times, turn_times)| per_request(*call_times + *turn_times));
-        let call = median_of(&timed, |&(call_times, _)| per_request(*call_times));
-        [job.sample(name, "ns", all), job.sample(&format!("{name}-call"), "ns", call)]
-    });
+    let times_by_request = call_times.chunks(rounds).zip(turn_times.chunks(rounds));
+    let samples =
+        REQUESTS.iter().zip(times_by_request).flat_map(|((_, name), (call_times, turn_times))| {
+            let measured: Vec<_> =
+                call_times.iter().zip(turn_times).skip(rounds / WARM_UP_DIVISOR).collect();
+            let total = median_of(&measured, |&(call_times, turn_times)| {
+                per_request(*call_times + *turn_times)
+            });
+            let call = median_of(&measured, |&(call_times, _)| per_request(*call_times));
+            [job.sample(name, "ns", total), job.sample(&format!("{name}-call"), "ns", call)]
+        });
     samples.collect()
 }
 
@@ -76,10 +78,10 @@ impl<R: Requests> Requester<R> {
             thread.run(|| self.send_batch(Request::Add));
             self.live.append(&mut self.added);
         }
-        let mut spent = Vec::with_capacity(rounds * REQUESTS.len());
+        let mut batch_times = Vec::with_capacity(rounds * REQUESTS.len());
         for (request, _) in REQUESTS {
             for _ in 0..rounds {
-                spent.push(thread.run(|| timed(|| self.send_batch(request))));
+                batch_times.push(thread.run(|| time_call(|| self.send_batch(request))));
                 thread.run(|| {
                     for handle in self.added.drain(..) {
                         assert!(self.remote.cancel(handle), "the timer was live");
@@ -87,7 +89,7 @@ impl<R: Requests> Requester<R> {
                 });
             }
         }
-        spent
+        batch_times
     }
 
     fn send_batch(&mut self, request: Request) {
@@ -116,26 +118,26 @@ fn consume_batches<O: Owner>(
     rounds: usize,
 ) -> Vec<Duration> {
     let mut turn = |runs| {
-        let turned = owner.turn(usize::MAX, not_due);
-        assert!(!turned.is_behind && counted_runs() == runs, "a turn consumes all requests");
+        let result = owner.turn(usize::MAX, panic_not_due);
+        assert!(!result.is_behind && counted_runs() == runs, "a turn consumes all requests");
     };
     let mut runs = 0;
     for _ in 0..LIVE.div_ceil(batch_size) {
         thread.run(|| turn(runs));
     }
-    let mut spent = Vec::with_capacity(rounds * REQUESTS.len());
+    let mut batch_times = Vec::with_capacity(rounds * REQUESTS.len());
     for (request, _) in REQUESTS {
         for _ in 0..rounds {
             runs += if request == Request::Run { batch_size as u64 } else { 0 };
-            spent.push(thread.run(|| timed(|| turn(runs))));
+            batch_times.push(thread.run(|| time_call(|| turn(runs))));
             // Consumes the cancels of added timers; not timed.
             thread.run(|| turn(runs));
         }
     }
-    spent
+    batch_times
 }
 
-fn timed(work: impl FnOnce()) -> Duration {
+fn time_call(work: impl FnOnce()) -> Duration {
     let started = Instant::now();
     work();
     started.elapsed()

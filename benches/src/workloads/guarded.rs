@@ -66,58 +66,66 @@ fn without_timeout(
 /// intervals after a warm-up. Also counts dropped timeouts that are still registered.
 pub fn run(job: Job, run_tasks: RunTasks<'_>) -> Vec<Sample> {
     if job.workload == W::AsyncLate {
-        return late(job, run_tasks);
+        return measure_lateness(job, run_tasks);
     }
     // Shorter intervals measure cold tasks and a fast clock that is not calibrated.
     let (operations, intervals) = job.scale.pick((500, 10), (500, 3), (5, 1));
-    let work = TaskWork::Work { operations, yields: u32::from(job.workload == W::Async) };
+    let work = TaskWork::Work { operations, pending_polls: u32::from(job.workload == W::Async) };
     let count = job.n as f64 * f64::from(operations);
     let interval = |with_timeouts| {
         let tasks = vec![work.clone(); job.n];
-        let (cpu, began) = (process_cpu_nanos(), Instant::now());
+        let (cpu, start) = (process_cpu_nanos(), Instant::now());
         run_tasks(tasks, with_timeouts);
-        let took = began.elapsed();
+        let elapsed = start.elapsed();
         thread::sleep(SETTLE_TIME);
         IntervalCost {
-            cpu: (process_cpu_nanos() - cpu) / count,
-            rate: count / took.as_secs_f64() / 1e3,
+            cpu_nanos: (process_cpu_nanos() - cpu) / count,
+            kilo_operations_per_second: count / elapsed.as_secs_f64() / 1e3,
         }
     };
-    let all: Vec<_> = (0..=intervals).map(|_| [false, true].map(interval)).collect();
-    let intervals = &all[1..];
+    let costs: Vec<_> = (0..=intervals).map(|_| [false, true].map(interval)).collect();
+    let intervals = &costs[1..];
     vec![
-        job.sample("timeout", "ns", median_of(intervals, |[floor, own]| own.cpu - floor.cpu)),
-        job.sample("cpu", "ns", median_of(intervals, |[_, own]| own.cpu)),
-        job.sample("floor", "ns", median_of(intervals, |[floor, _]| floor.cpu)),
-        job.sample("rate", "k/s", median_of(intervals, |[_, own]| own.rate)),
+        job.sample(
+            "timeout",
+            "ns",
+            median_of(intervals, |[without, with]| with.cpu_nanos - without.cpu_nanos),
+        ),
+        job.sample("cpu", "ns", median_of(intervals, |[_, with]| with.cpu_nanos)),
+        job.sample("floor", "ns", median_of(intervals, |[without, _]| without.cpu_nanos)),
+        job.sample(
+            "rate",
+            "k/s",
+            median_of(intervals, |[_, with]| with.kilo_operations_per_second),
+        ),
         job.sample("left", "timeouts", count_registered(job.n, run_tasks) as f64),
     ]
 }
 
 struct IntervalCost {
     /// Nanoseconds per operation.
-    cpu: f64,
+    cpu_nanos: f64,
     /// Thousands of operations per second.
-    rate: f64,
+    kilo_operations_per_second: f64,
 }
 
 /// Returns how many dropped timeouts are still registered: the larger of two counts, one on each
 /// core of [`on_two_cores`].
 fn count_registered(timeouts: usize, run_tasks: RunTasks<'_>) -> usize {
-    let dropped = DroppedTimeouts::new(timeouts);
-    let mut tasks = vec![TaskWork::Drop(Arc::clone(&dropped)); timeouts];
-    tasks.insert(0, TaskWork::CountRegistered(Arc::clone(&dropped)));
-    tasks.push(TaskWork::CountRegistered(Arc::clone(&dropped)));
+    let dropped_timeouts = DroppedTimeouts::new(timeouts);
+    let mut tasks = vec![TaskWork::Drop(Arc::clone(&dropped_timeouts)); timeouts];
+    tasks.insert(0, TaskWork::CountRegistered(Arc::clone(&dropped_timeouts)));
+    tasks.push(TaskWork::CountRegistered(Arc::clone(&dropped_timeouts)));
     run_tasks(tasks, true);
     // Relaxed: the tasks have ended.
-    dropped.still_registered.load(Ordering::Relaxed)
+    dropped_timeouts.still_registered.load(Ordering::Relaxed)
 }
 
-fn late(job: Job, run_tasks: RunTasks<'_>) -> Vec<Sample> {
+fn measure_lateness(job: Job, run_tasks: RunTasks<'_>) -> Vec<Sample> {
     late::run(job, |size| {
         let log = Arc::new(Mutex::new(Vec::new()));
-        let late = late::delays(size).map(|delay| TaskWork::Late(delay, Arc::clone(&log)));
-        run_tasks(late.collect(), true);
+        let tasks = late::delays(size).map(|delay| TaskWork::Late(delay, Arc::clone(&log)));
+        run_tasks(tasks.collect(), true);
         mem::take(&mut log.lock())
     })
 }
@@ -127,7 +135,7 @@ pub enum TaskWork {
     Work {
         operations: u32,
         /// The pending polls of each operation.
-        yields: u32,
+        pending_polls: u32,
     },
     Drop(Arc<DroppedTimeouts>),
     /// Counts the timeouts that are still registered after all drops.
@@ -137,22 +145,29 @@ pub enum TaskWork {
 }
 
 impl TaskWork {
-    async fn run<F: Future<Output = Result<(), E>>, E: Debug>(self, guard: impl TimeoutFn<F>) {
+    async fn run<F: Future<Output = Result<(), E>>, E: Debug>(
+        self,
+        with_timeout: impl TimeoutFn<F>,
+    ) {
         match self {
-            Self::Work { operations, yields } => {
+            Self::Work { operations, pending_polls } => {
                 for done in 1..=operations {
-                    let guarded = guard(TIMEOUT, Operation::Yields(yields));
+                    let guarded = with_timeout(TIMEOUT, Operation::Yields(pending_polls));
                     guarded.await.expect("the operation ends before its timeout");
-                    if yields == 0 && done % OPERATIONS_PER_YIELD == 0 {
+                    if pending_polls == 0 && done % OPERATIONS_PER_YIELD == 0 {
                         yield_now().await;
                     }
                 }
             }
-            Self::Drop(dropped) => dropped.register_and_drop(guard).await,
-            Self::CountRegistered(dropped) => dropped.count_still_registered().await,
+            Self::Drop(dropped_timeouts) => dropped_timeouts.register_and_drop(with_timeout).await,
+            Self::CountRegistered(dropped_timeouts) => {
+                dropped_timeouts.count_still_registered().await
+            }
             Self::Late(delay, log) => {
                 let due = Instant::now() + delay;
-                guard(delay, Operation::Never).await.expect_err("the operation is never ready");
+                with_timeout(delay, Operation::Never)
+                    .await
+                    .expect_err("the operation is never ready");
                 let lateness = late::lateness(due);
                 log.lock().push(lateness);
             }
@@ -181,9 +196,9 @@ impl DroppedTimeouts {
         Arc::new(Self { waker: Arc::new(NoopWake), not_dropped, still_registered })
     }
 
-    async fn register_and_drop<F: Future>(&self, guard: impl TimeoutFn<F>) {
+    async fn register_and_drop<F: Future>(&self, with_timeout: impl TimeoutFn<F>) {
         {
-            let mut guarded = pin!(guard(TIMEOUT, Operation::Never));
+            let mut guarded = pin!(with_timeout(TIMEOUT, Operation::Never));
             let waker = Waker::from(Arc::clone(&self.waker));
             let is_pending = guarded.as_mut().poll(&mut Context::from_waker(&waker)).is_pending();
             assert!(is_pending, "the operation is never ready");
@@ -212,16 +227,16 @@ pub type RunTasks<'a> = &'a dyn Fn(Vec<TaskWork>, bool);
 /// Returns a function that runs tasks on the workers of a runtime, between which tasks may move.
 pub fn on_workers<F, E>(
     runtime: Runtime,
-    guard: impl TimeoutFn<F> + Send + Sync,
+    with_timeout: impl TimeoutFn<F> + Send + Sync,
 ) -> impl Fn(Vec<TaskWork>, bool)
 where
     F: Future<Output = Result<(), E>> + Send + 'static,
     E: Debug + 'static,
 {
     move |tasks, with_timeouts| {
-        runtime.block_on(join(tasks, |work| {
+        runtime.block_on(join_all(tasks, |work| {
             if with_timeouts {
-                tokio::spawn(work.run(guard.clone()))
+                tokio::spawn(work.run(with_timeout.clone()))
             } else {
                 tokio::spawn(work.run(without_timeout))
             }
@@ -229,30 +244,30 @@ where
     }
 }
 
-/// Returns a function that runs half of the tasks on each of two current-thread runtimes. `drive`
-/// starts the driver of a core's timers.
+/// Returns a function that runs half of the tasks on each of two current-thread runtimes.
+/// `spawn_driver` starts the driver of a core's timers.
 pub fn on_two_cores<F, E>(
-    guard: impl TimeoutFn<F> + Send + Sync,
-    drive: fn(),
+    with_timeout: impl TimeoutFn<F> + Send + Sync,
+    spawn_driver: fn(),
 ) -> impl Fn(Vec<TaskWork>, bool)
 where
     F: Future<Output = Result<(), E>> + 'static,
     E: Debug + 'static,
 {
     move |mut tasks, with_timeouts| {
-        let others = tasks.split_off(tasks.len() / 2);
+        let other_tasks = tasks.split_off(tasks.len() / 2);
         let run = |tasks| {
             let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
             LocalSet::new().block_on(&runtime, async {
                 if with_timeouts {
-                    drive();
-                    join(tasks, |work| spawn_local(work.run(guard.clone()))).await;
+                    spawn_driver();
+                    join_all(tasks, |work| spawn_local(work.run(with_timeout.clone()))).await;
                 } else {
-                    join(tasks, |work| spawn_local(work.run(without_timeout))).await;
+                    join_all(tasks, |work| spawn_local(work.run(without_timeout))).await;
                 }
             });
         };
-        cores::on_two(|| run(tasks), || run(others));
+        cores::run_on_two(|| run(tasks), || run(other_tasks));
     }
 }
 
@@ -263,7 +278,7 @@ pub fn spawn_corewheel_driver<const FAST: bool>() {
     spawn_local(async { driver.await.expect("the task does not panic").expect("a descriptor") });
 }
 
-async fn join(tasks: Vec<TaskWork>, spawn: impl Fn(TaskWork) -> JoinHandle<()>) {
+async fn join_all(tasks: Vec<TaskWork>, spawn: impl Fn(TaskWork) -> JoinHandle<()>) {
     let tasks: Vec<_> = tasks.into_iter().map(spawn).collect();
     for task in tasks {
         task.await.expect("the task does not panic");

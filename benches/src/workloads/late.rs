@@ -28,36 +28,36 @@ use crate::timers::Payload;
 const DELAY_MIN: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug)]
-pub struct Size {
+pub struct LoadSize {
     pub timers: usize,
     /// The time over which the deadlines are spread.
     pub span: Duration,
 }
 
 /// Returns the lateness of a timer that fires now, in microseconds; negative if it is early.
-pub(super) fn lateness(due: Instant) -> f64 {
+pub(super) fn lateness(deadline: Instant) -> f64 {
     let now = Instant::now();
-    let late = now.saturating_duration_since(due).as_nanos() as f64;
-    let early = due.saturating_duration_since(now).as_nanos() as f64;
+    let late = now.saturating_duration_since(deadline).as_nanos() as f64;
+    let early = deadline.saturating_duration_since(now).as_nanos() as f64;
     (late - early) / 1e3
 }
 
 /// Returns the delays of all timers, the same for all peers.
-pub(super) fn delays(size: Size) -> impl Iterator<Item = Duration> {
+pub(super) fn delays(size: LoadSize) -> impl Iterator<Item = Duration> {
     let mut rng = Rng::with_seed(SEED);
     (0..size.timers).map(move |_| DELAY_MIN + size.span.mul_f64(rng.f64()))
 }
 
-/// Reports quantiles of the lateness that `fire` returns, the number of early timers, and the CPU
-/// time of the process during the call.
-pub fn run(job: Job, fire: impl FnOnce(Size) -> Vec<f64>) -> Vec<Sample> {
+/// Reports quantiles of the lateness that `measure_lateness` returns, the number of early timers,
+/// and the CPU time of the process during the call.
+pub fn run(job: Job, measure_lateness: impl FnOnce(LoadSize) -> Vec<f64>) -> Vec<Sample> {
     let span = match job.workload {
         W::AsyncLate => job.scale.pick(3000, 300, 100),
         _ => job.scale.pick(5000, 2000, 100),
     };
-    let size = Size { timers: job.n, span: Duration::from_millis(span) };
+    let size = LoadSize { timers: job.n, span: Duration::from_millis(span) };
     let cpu_before = process_cpu_nanos();
-    let mut lateness = fire(size);
+    let mut lateness = measure_lateness(size);
     let cpu = (process_cpu_nanos() - cpu_before) / 1e9;
     assert_eq!(lateness.len(), size.timers, "each timer fires once");
     let early = lateness.iter().filter(|&&lateness| lateness < 0.0).count();
@@ -70,68 +70,68 @@ pub fn run(job: Job, fire: impl FnOnce(Size) -> Vec<f64>) -> Vec<Sample> {
 pub fn corewheel_local<const FAST: bool>(job: Job) -> Vec<Sample> {
     RealTime::<FAST>::install();
     run(job, |size| {
-        let log = Rc::new(RefCell::new(Vec::new()));
+        let latenesses = Rc::new(RefCell::new(Vec::new()));
         for delay in delays(size) {
-            let (log, due) = (Rc::clone(&log), Instant::now() + delay);
-            local_timer().add(delay, move || log.borrow_mut().push(lateness(due)));
+            let (latenesses, deadline) = (Rc::clone(&latenesses), Instant::now() + delay);
+            local_timer().add(delay, move || latenesses.borrow_mut().push(lateness(deadline)));
         }
         while !local_timer().is_empty() {
             local_timer().prepare_sleep().park();
             local_timer().turn();
         }
-        log.take()
+        latenesses.take()
     })
 }
 
-pub fn btree(size: Size) -> Vec<f64> {
-    let mut log = Vec::new();
+pub fn btree(size: LoadSize) -> Vec<f64> {
+    let mut latenesses = Vec::new();
     let mut timers: BTreeSet<(Instant, usize)> =
         delays(size).enumerate().map(|(id, delay)| (Instant::now() + delay, id)).collect();
-    while let Some(&(due, _)) = timers.first() {
+    while let Some(&(deadline, _)) = timers.first() {
         let now = Instant::now();
-        if due > now {
-            thread::park_timeout(due - now);
+        if deadline > now {
+            thread::park_timeout(deadline - now);
         } else {
             timers.pop_first();
-            log.push(lateness(due));
+            latenesses.push(lateness(deadline));
         }
     }
-    log
+    latenesses
 }
 
-pub fn tokio_sleep(size: Size, runtime: &Runtime) -> Vec<f64> {
+pub fn tokio_sleep(size: LoadSize, runtime: &Runtime) -> Vec<f64> {
     runtime.block_on(async { sleeping_tasks(size).join_all().await })
 }
 
-fn sleeping_tasks(size: Size) -> JoinSet<f64> {
+fn sleeping_tasks(size: LoadSize) -> JoinSet<f64> {
     let task = |delay| {
-        let due = Instant::now() + delay;
+        let deadline = Instant::now() + delay;
         let sleep = sleep(delay);
         async move {
             sleep.await;
-            lateness(due)
+            lateness(deadline)
         }
     };
     delays(size).map(task).collect()
 }
 
-pub fn delay_queue(size: Size, runtime: &Runtime) -> Vec<f64> {
+pub fn delay_queue(size: LoadSize, runtime: &Runtime) -> Vec<f64> {
     runtime.block_on(async {
-        let (mut log, mut queue) = (Vec::new(), DelayQueue::new());
+        let (mut latenesses, mut queue) = (Vec::new(), DelayQueue::new());
         for delay in delays(size) {
-            let due = Instant::now() + delay;
-            queue.insert(due, delay);
+            let deadline = Instant::now() + delay;
+            queue.insert(deadline, delay);
         }
         while let Some(expired) = poll_fn(|context| queue.poll_expired(context)).await {
-            log.push(lateness(expired.into_inner()));
+            latenesses.push(lateness(expired.into_inner()));
         }
-        log
+        latenesses
     })
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Flood {
-    due: Size,
+pub struct FloodLoad {
+    due_load: LoadSize,
     pending: usize,
     /// True if another core cancels the pending timers.
     is_flooded: bool,
@@ -146,7 +146,7 @@ const SETTINGS: [(&str, (bool, usize)); 3] =
 /// The lateness of each timer in microseconds, and the duration of a flood.
 type Outcome = (Vec<f64>, Option<Duration>);
 
-impl Flood {
+impl FloodLoad {
     fn pending(self) -> impl Iterator<Item = Duration> {
         let mut rng = Rng::with_seed(SEED);
         (0..self.pending).map(move |_| Duration::from_millis(rng.u64(30_000..=60_000)))
@@ -154,31 +154,34 @@ impl Flood {
 
     /// Returns the time from the adds to the beginning of the flood.
     fn delay(self) -> Duration {
-        DELAY_MIN + self.due.span / 2
+        DELAY_MIN + self.due_load.span / 2
     }
 }
 
-pub fn cancel_flood_on_two_cores<O: Sleeping>(load: Flood) -> Outcome {
+pub fn cancel_flood_on_two_cores<O: Sleeping>(load: FloodLoad) -> Outcome {
     let (to_other, from_owner) = mpsc::channel();
     let own = move || {
-        let (mut owner, remote) = O::new(load.pending + load.due.timers);
+        let (mut owner, remote) = O::new(load.pending + load.due_load.timers);
         let start = Instant::now();
         // The payload is the deadline.
-        let due = |delay| [(start.elapsed() + delay).as_nanos() as u64; 3];
-        let handles: Vec<_> = load.pending().map(|delay| owner.add(delay, due(delay))).collect();
-        delays(load.due).for_each(|delay| _ = owner.add(delay, due(delay)));
+        let deadline_payload = |delay| [(start.elapsed() + delay).as_nanos() as u64; 3];
+        let handles: Vec<_> =
+            load.pending().map(|delay| owner.add(delay, deadline_payload(delay))).collect();
+        delays(load.due_load).for_each(|delay| _ = owner.add(delay, deadline_payload(delay)));
         to_other.send((remote, handles)).expect("the other core waits");
-        let wanted = if load.is_flooded { load.pending } else { 0 };
-        let (mut log, mut collected, mut flood_ended) = (Vec::new(), 0, None);
-        while collected < wanted || log.len() < load.due.timers {
+        let collected_at_end = if load.is_flooded { load.pending } else { 0 };
+        let (mut latenesses, mut collected, mut flood_ended) = (Vec::new(), 0, None);
+        while collected < collected_at_end || latenesses.len() < load.due_load.timers {
             owner.sleep();
-            let fired = |[due, ..]: Payload| log.push(lateness(start + Duration::from_nanos(due)));
-            collected += owner.turn(load.budget, fired).collected;
+            let on_fire = |[deadline, ..]: Payload| {
+                latenesses.push(lateness(start + Duration::from_nanos(deadline)))
+            };
+            collected += owner.turn(load.budget, on_fire).collected;
             if flood_ended.is_none() && collected == load.pending {
                 flood_ended = Some(Instant::now());
             }
         }
-        (log, flood_ended)
+        (latenesses, flood_ended)
     };
     let flood = move || {
         let (mut remote, handles): (O::Remote, Vec<O::Handle>) =
@@ -192,40 +195,47 @@ pub fn cancel_flood_on_two_cores<O: Sleeping>(load: Flood) -> Outcome {
             started
         })
     };
-    let ((lateness, ended), started) = cores::on_two(own, flood);
-    (lateness, started.zip(ended).map(|(started, ended)| ended - started))
+    let ((lateness, flood_end), started) = cores::run_on_two(own, flood);
+    (lateness, started.zip(flood_end).map(|(started, flood_end)| flood_end - started))
 }
 
-pub fn flood(job: Job, has_budget: bool, outcome: impl Fn(Flood) -> Outcome + Sync) -> Vec<Sample> {
+pub fn flood(
+    job: Job,
+    has_budget: bool,
+    run_load: impl Fn(FloodLoad) -> Outcome + Sync,
+) -> Vec<Sample> {
     let (timers, span) = job.scale.pick((10_000, 3000), (2000, 1000), (200, 100));
-    let due = Size { timers, span: Duration::from_millis(span) };
+    let due_load = LoadSize { timers, span: Duration::from_millis(span) };
     run_in_settings(&SETTINGS[..2 + usize::from(has_budget)], |(is_flooded, budget)| {
-        let load = Flood { due, pending: job.n, is_flooded, budget };
-        let (mut lateness, flood) = outcome(load);
-        assert_eq!(lateness.len(), due.timers, "each timer fires once");
+        let load = FloodLoad { due_load, pending: job.n, is_flooded, budget };
+        let (mut lateness, flood) = run_load(load);
+        assert_eq!(lateness.len(), due_load.timers, "each timer fires once");
         let mut samples = quantiles(job, "us", &mut lateness);
         assert!(lateness[0] >= 0.0, "no timer is early");
-        samples.extend(flood.map(|took| job.sample("took", "ms", took.as_secs_f64() * 1e3)));
+        samples
+            .extend(flood.map(|flood_duration| {
+                job.sample("took", "ms", flood_duration.as_secs_f64() * 1e3)
+            }));
         samples
     })
 }
 
-pub fn flood_tokio(load: Flood, runtime: &Runtime) -> Outcome {
+pub fn flood_tokio(load: FloodLoad, runtime: &Runtime) -> Outcome {
     runtime.block_on(async {
         let register = |delay| peers::register_sleep(&mut Vec::new(), sleep(delay));
         let registered = async move { load.pending().map(register).collect() };
         let boxes = tokio::spawn(unconstrained(registered)).await.expect("the task does not panic");
-        let tasks = sleeping_tasks(load.due);
+        let tasks = sleeping_tasks(load.due_load);
         let flood = tokio::spawn(unconstrained(drop_all(load, boxes)));
         let lateness = tasks.join_all().await;
-        let (boxes, took) = flood.await.expect("the task does not panic");
+        let (boxes, flood_duration) = flood.await.expect("the task does not panic");
         drop(boxes);
-        (lateness, took)
+        (lateness, flood_duration)
     })
 }
 
 /// Drops the sleeps. Returns their boxes, to be freed after the run, and the time of the drops.
-async fn drop_all(load: Flood, mut boxes: Vec<SleepBox>) -> (Vec<SleepBox>, Option<Duration>) {
+async fn drop_all(load: FloodLoad, mut boxes: Vec<SleepBox>) -> (Vec<SleepBox>, Option<Duration>) {
     sleep(load.delay()).await;
     if !load.is_flooded {
         return (boxes, None);

@@ -8,7 +8,7 @@ use fastrand::Rng;
 use super::{OPERATIONS_PER_TICK, SEED, TIMEOUT};
 use crate::measure::{Durations, Load, Sample, ns_per_operation, run_batches, warm_up_operations};
 use crate::plan::{Job, Peer, Workload as W};
-use crate::timers::{Payload, TimerSet, connection, not_due, payload};
+use crate::timers::{Payload, TimerSet, connection, panic_not_due, payload};
 
 /// The longest delay in [`Steady`], in ticks.
 const DELAY_MAX: u64 = 1000;
@@ -96,7 +96,7 @@ impl<T: TimerSet, const RESET: bool> Churn<T, RESET> {
         self.timers.add(deadline, payload(id))
     }
 
-    pub fn operation(&mut self) {
+    pub fn do_operation(&mut self) {
         if RESET {
             self.reset();
         } else {
@@ -130,11 +130,11 @@ impl<T: TimerSet, const RESET: bool> Churn<T, RESET> {
 }
 
 impl<T: TimerSet, const RESET: bool> Load for Churn<T, RESET> {
-    const YIELDS: bool = T::IN_TASK;
+    const MUST_YIELD: bool = T::IN_TASK;
 
     fn batch(&mut self) -> u64 {
         for _ in 0..OPERATIONS_PER_TICK {
-            self.operation();
+            self.do_operation();
         }
         self.tick();
         OPERATIONS_PER_TICK as u64
@@ -221,7 +221,7 @@ impl<T: TimerSet> Load for Idle<T> {
         for _ in 0..ADVANCES_PER_IDLE_BATCH {
             self.now += self.step;
             // `black_box` keeps the compiler from holding the state of a peer in registers.
-            black_box(&mut self.timers).advance(black_box(self.now), not_due);
+            black_box(&mut self.timers).advance(black_box(self.now), panic_not_due);
         }
         ADVANCES_PER_IDLE_BATCH
     }
@@ -240,7 +240,7 @@ pub fn drain<T: TimerSet>(job: Job) -> Vec<Sample> {
         for id in 0..n {
             handles.push(timers.add(now + rng.u64(1..=MINUTE), payload(id)));
         }
-        let filled = Instant::now();
+        let fill_end = Instant::now();
         if is_floor {
             for handle in &handles {
                 timers.cancel(handle);
@@ -254,20 +254,20 @@ pub fn drain<T: TimerSet>(job: Job) -> Vec<Sample> {
             }
             assert_eq!(fired, n, "each timer fires once");
         }
-        [filled - started, filled.elapsed()]
+        [fill_end - started, fill_end.elapsed()]
     };
     cycle();
-    let (mut filling, mut draining, mut cycles) = (Duration::ZERO, Duration::ZERO, 0);
-    while filling + draining < job.durations().timed {
-        let [filled, drained] = cycle();
-        filling += filled;
-        draining += drained;
+    let (mut fill_total, mut drain_total, mut cycles) = (Duration::ZERO, Duration::ZERO, 0);
+    while fill_total + drain_total < job.durations().timed {
+        let [fill_time, drain_time] = cycle();
+        fill_total += fill_time;
+        drain_total += drain_time;
         cycles += 1;
     }
     let per_timer = |name: &str, time: Duration| {
         Sample::new(name, n, "ns", time.as_nanos() as f64 / (cycles * n) as f64)
     };
-    let mut samples = vec![per_timer("fill", filling)];
-    samples.extend((!is_floor).then(|| per_timer("drain", draining)));
+    let mut samples = vec![per_timer("fill", fill_total)];
+    samples.extend((!is_floor).then(|| per_timer("drain", drain_total)));
     samples
 }

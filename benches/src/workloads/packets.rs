@@ -44,10 +44,11 @@ const BATCH: usize = 64;
 fn run(job: Job, interval: impl Fn(&Traffic, bool) -> Duration + Sync) -> Vec<Sample> {
     let (packets, intervals) = job.scale.pick((1_000_000, 5), (500_000, 3), (10_000, 1));
     let traffic = Traffic::new(job.n, packets);
-    let per_packet =
-        |timers| in_thread(|| interval(&traffic, timers)).as_nanos() as f64 / packets as f64;
-    let all: Vec<_> = (0..=intervals).map(|_| [false, true].map(per_packet)).collect();
-    let intervals = &all[1..];
+    let per_packet = |with_timers| {
+        in_thread(|| interval(&traffic, with_timers)).as_nanos() as f64 / packets as f64
+    };
+    let costs: Vec<_> = (0..=intervals).map(|_| [false, true].map(per_packet)).collect();
+    let intervals = &costs[1..];
     vec![
         job.sample("", "ns", median_of(intervals, |[without, with]| with - without)),
         job.sample("loop", "CPU ns", median_of(intervals, |[without, _]| *without)),
@@ -75,23 +76,26 @@ impl Traffic {
     /// Draws random packets. The number of connections must be a multiple of [`ONE_SILENT_IN`] and
     /// at most the number of packets. The last packets of silent connections are evenly spaced.
     fn new(connections: usize, packets: usize) -> Self {
-        let (mut rng, mut silent) = (Rng::with_seed(SEED), 0);
-        let step = packets / (connections / ONE_SILENT_IN);
+        let (mut rng, mut next_silent) = (Rng::with_seed(SEED), 0);
+        let last_packet_step = packets / (connections / ONE_SILENT_IN);
         let packet = |sent| {
-            let is_last = sent % step == 0 && silent < connections;
+            let is_last = sent % last_packet_step == 0 && next_silent < connections;
             let connection = if is_last {
-                silent += ONE_SILENT_IN;
-                silent - ONE_SILENT_IN
+                next_silent += ONE_SILENT_IN;
+                next_silent - ONE_SILENT_IN
             } else {
-                let drawn = rng.usize(..connections);
-                drawn + usize::from(drawn % ONE_SILENT_IN == 0 && drawn < silent)
+                let random_connection = rng.usize(..connections);
+                random_connection
+                    + usize::from(
+                        random_connection % ONE_SILENT_IN == 0 && random_connection < next_silent,
+                    )
             };
             Packet { connection: connection as u32, is_last }
         };
         Self { connections, packets: (1..=packets).map(packet).collect() }
     }
 
-    fn silent(&self) -> impl ExactSizeIterator<Item = usize> {
+    fn silent_connections(&self) -> impl ExactSizeIterator<Item = usize> {
         (0..self.connections).step_by(ONE_SILENT_IN)
     }
 
@@ -100,15 +104,18 @@ impl Traffic {
         IDLE.mul_f64((connection + 1) as f64 / self.connections as f64)
     }
 
-    fn check(&self, mut closed: Vec<usize>, read: usize) {
+    fn assert_traffic_served(&self, mut closed: Vec<usize>, read: usize) {
         closed.sort_unstable();
-        assert!(closed.into_iter().eq(self.silent()), "exactly the silent connections are closed");
+        assert!(
+            closed.into_iter().eq(self.silent_connections()),
+            "exactly the silent connections are closed"
+        );
         assert_eq!(read, self.packets.len(), "every packet is read");
     }
 }
 
 pub fn in_loop<O: Resets>(job: Job) -> Vec<Sample> {
-    run(job, |traffic, timers| serve_in_loop(traffic, timers.then(|| O::new(0).0)))
+    run(job, |traffic, with_timers| serve_in_loop(traffic, with_timers.then(|| O::new(0).0)))
 }
 
 fn serve_in_loop<O: Resets>(traffic: &Traffic, mut timeouts: Option<O>) -> Duration {
@@ -122,7 +129,7 @@ fn serve_in_loop<O: Resets>(traffic: &Traffic, mut timeouts: Option<O>) -> Durat
     };
     let mut connections: Vec<_> = (0..traffic.connections).map(accept).collect();
     let mut closed = Vec::with_capacity(connections.len());
-    let began = measure::read_clock(ClockId::ThreadCPUTime);
+    let cpu_start = measure::read_clock(ClockId::ThreadCPUTime);
     for batch in traffic.packets.chunks(BATCH) {
         for packet in batch {
             let (timeout, read) = &mut connections[packet.connection as usize];
@@ -138,13 +145,13 @@ fn serve_in_loop<O: Resets>(traffic: &Traffic, mut timeouts: Option<O>) -> Durat
         }
     }
     while let Some(timeouts) = &mut timeouts
-        && closed.len() < traffic.silent().len()
+        && closed.len() < traffic.silent_connections().len()
     {
         thread::sleep(Duration::from_millis(1));
         timeouts.turn(usize::MAX, |payload| closed.push(connection(payload)));
     }
-    let cpu = measure::read_clock(ClockId::ThreadCPUTime).saturating_sub(began);
-    traffic.check(closed, connections.iter().map(|(_, read)| read).sum());
+    let cpu = measure::read_clock(ClockId::ThreadCPUTime).saturating_sub(cpu_start);
+    traffic.assert_traffic_served(closed, connections.iter().map(|(_, read)| read).sum());
     cpu
 }
 
@@ -153,14 +160,16 @@ type Timeout<F> = (fn(Duration) -> F, fn(Pin<&mut F>, Duration));
 
 /// `corewheel-sleep`: corewheel's futures, in a tokio runtime without tokio's timers.
 pub fn corewheel_sleep(job: Job) -> Vec<Sample> {
-    let timeout: Timeout<_> = (future::sleep, |mut sleep, after| sleep.reset_after(after));
-    run(job, |traffic, timers| on_tokio(traffic, timers.then_some(timeout), false))
+    let timeout: Timeout<_> =
+        (future::sleep, |mut sleep, next_timeout| sleep.reset_after(next_timeout));
+    run(job, |traffic, with_timers| on_tokio(traffic, with_timers.then_some(timeout), false))
 }
 
 pub fn tokio_sleep(job: Job) -> Vec<Sample> {
     use tokio::time::{Instant, sleep};
-    let timeout: Timeout<_> = (sleep, |sleep, after| sleep.reset(Instant::now() + after));
-    run(job, |traffic, timers| on_tokio(traffic, timers.then_some(timeout), true))
+    let timeout: Timeout<_> =
+        (sleep, |sleep, next_timeout| sleep.reset(Instant::now() + next_timeout));
+    run(job, |traffic, with_timers| on_tokio(traffic, with_timers.then_some(timeout), true))
 }
 
 fn on_tokio<F>(traffic: &Traffic, timeout: Option<Timeout<F>>, uses_tokio_timer: bool) -> Duration
@@ -176,13 +185,13 @@ where
         if timeout.is_some() && !uses_tokio_timer {
             drop(corewheel_tokio::spawn_driver().expect("a descriptor"));
         }
-        let (mut near, far) = UnixStream::pair().expect("two sockets");
-        far.set_nonblocking(true).expect("a socket");
-        let mut far = tokio::net::UnixStream::from_std(far).expect("a runtime that polls");
+        let (mut writer, reader) = UnixStream::pair().expect("two sockets");
+        reader.set_nonblocking(true).expect("a socket");
+        let mut reader = tokio::net::UnixStream::from_std(reader).expect("a runtime that polls");
         let poll = async || {
-            near.write_all(&[0]).expect("a byte");
+            writer.write_all(&[0]).expect("a byte");
             // After a short read, tokio's next read waits for an event.
-            assert_eq!(far.read(&mut [0; 8]).await.expect("a byte"), 1);
+            assert_eq!(reader.read(&mut [0; 8]).await.expect("a byte"), 1);
         };
         serve_in_tasks(traffic, timeout, |task| drop(spawn_local(task)), poll).await
     })
@@ -191,22 +200,24 @@ where
 /// `monoio-sleep`: on io_uring if the kernel has it, otherwise on a poller.
 pub fn monoio_sleep(job: Job) -> Vec<Sample> {
     use monoio::time::{Instant, sleep};
-    let timeout: Timeout<_> = (sleep, |sleep, after| sleep.reset(Instant::now() + after));
-    run(job, |traffic, timers| {
+    let timeout: Timeout<_> =
+        (sleep, |sleep, next_timeout| sleep.reset(Instant::now() + next_timeout));
+    run(job, |traffic, with_timers| {
         let serve = async {
-            let (mut near, far) = UnixStream::pair().expect("two sockets");
+            let (mut writer, reader) = UnixStream::pair().expect("two sockets");
             // io_uring needs a blocking socket, and a poller a non-blocking one.
-            far.set_nonblocking(!monoio::utils::detect_uring()).expect("a socket");
-            let mut far = monoio::net::UnixStream::from_std(far).expect("a runtime that polls");
+            reader.set_nonblocking(!monoio::utils::detect_uring()).expect("a socket");
+            let mut reader =
+                monoio::net::UnixStream::from_std(reader).expect("a runtime that polls");
             let poll = async || {
-                near.write_all(&[0]).expect("a byte");
-                assert_eq!(far.read(vec![0; 8]).await.0.expect("a byte"), 1);
+                writer.write_all(&[0]).expect("a byte");
+                assert_eq!(reader.read(vec![0; 8]).await.0.expect("a byte"), 1);
             };
-            let timeout = timers.then_some(timeout);
+            let timeout = with_timers.then_some(timeout);
             serve_in_tasks(traffic, timeout, |task| drop(monoio::spawn(task)), poll).await
         };
         let builder = RuntimeBuilder::<FusionDriver>::new();
-        if timers {
+        if with_timers {
             builder.enable_timer().build().expect("a runtime").block_on(serve)
         } else {
             builder.build().expect("a runtime").block_on(serve)
@@ -223,21 +234,21 @@ async fn serve_in_tasks<F: Future<Output = ()> + 'static>(
     mut poll: impl AsyncFnMut(),
 ) -> Duration {
     let sockets: Rc<[RefCell<Socket>]> = (0..traffic.connections).map(|_| <_>::default()).collect();
-    let (reports, mut reported) = mpsc::unbounded_channel();
+    let (report_sender, mut report_receiver) = mpsc::unbounded_channel();
     for id in 0..traffic.connections {
-        let (sockets, reports) = (Rc::clone(&sockets), reports.clone());
-        let first = traffic.first_timeout(id);
+        let (sockets, report_sender) = (Rc::clone(&sockets), report_sender.clone());
+        let first_timeout = traffic.first_timeout(id);
         spawn(Box::pin(async move {
-            let open = || reports.send((id, 0)).expect("the server waits");
-            let read = serve(&sockets[id], timeout, first, open).await;
-            reports.send((id, read)).expect("the server waits");
+            let open = || report_sender.send((id, 0)).expect("the server waits");
+            let read = serve(&sockets[id], timeout, first_timeout, open).await;
+            report_sender.send((id, read)).expect("the server waits");
         }));
     }
-    drop(reports);
+    drop(report_sender);
     for _ in 0..traffic.connections {
-        reported.recv().await;
+        report_receiver.recv().await;
     }
-    let began = measure::read_clock(ClockId::ThreadCPUTime);
+    let cpu_start = measure::read_clock(ClockId::ThreadCPUTime);
     for batch in traffic.packets.chunks(BATCH) {
         for packet in batch {
             sockets[packet.connection as usize].borrow_mut().deliver(|socket| {
@@ -248,21 +259,22 @@ async fn serve_in_tasks<F: Future<Output = ()> + 'static>(
         poll().await;
     }
     let (mut closed, mut read) = (Vec::new(), 0);
-    while closed.len() < traffic.silent().len() {
-        let (connection, packets) = reported.recv().await.expect("more connections are open");
+    while closed.len() < traffic.silent_connections().len() {
+        let (connection, packets) =
+            report_receiver.recv().await.expect("more connections are open");
         closed.push(connection);
         read += packets;
     }
-    let cpu = measure::read_clock(ClockId::ThreadCPUTime).saturating_sub(began);
+    let cpu = measure::read_clock(ClockId::ThreadCPUTime).saturating_sub(cpu_start);
     for mut socket in sockets.iter().map(RefCell::borrow_mut) {
         if !socket.last_has_arrived {
             socket.deliver(|socket| socket.is_over = true);
         }
     }
-    while let Some((_, packets)) = reported.recv().await {
+    while let Some((_, packets)) = report_receiver.recv().await {
         read += packets;
     }
-    traffic.check(closed, read);
+    traffic.assert_traffic_served(closed, read);
     cpu
 }
 
@@ -273,13 +285,13 @@ struct Socket {
     /// True if no more packets arrive.
     is_over: bool,
     /// The waker of an open connection's task.
-    reader: Option<Waker>,
+    waker: Option<Waker>,
 }
 
 impl Socket {
     fn deliver(&mut self, change: impl FnOnce(&mut Self)) {
         change(self);
-        self.reader.as_ref().expect("the connection is open").wake_by_ref();
+        self.waker.as_ref().expect("the connection is open").wake_by_ref();
     }
 
     /// Reads a packet and returns the connection's next timeout; `None` at the end of the interval.
@@ -300,22 +312,22 @@ impl Socket {
 async fn serve<F: Future<Output = ()>>(
     socket: &RefCell<Socket>,
     timeout: Option<Timeout<F>>,
-    first: Duration,
+    first_timeout: Duration,
     open: impl FnOnce(),
 ) -> usize {
-    let mut sleep = pin!(timeout.map(|timeout| (timeout.0)(first)));
+    let mut sleep = pin!(timeout.map(|timeout| (timeout.0)(first_timeout)));
     poll_fn(|cx| {
         // Stores the waker only once, because a task's waker does not change.
-        socket.borrow_mut().reader = Some(cx.waker().clone());
+        socket.borrow_mut().waker = Some(cx.waker().clone());
         Poll::Ready(sleep.as_mut().as_pin_mut().map(|sleep| sleep.poll(cx)))
     })
     .await;
-    let (mut read, mut after) = (0, IDLE);
+    let (mut packets_read, mut next_timeout) = (0, IDLE);
     open();
     loop {
         match (timeout, sleep.as_mut().as_pin_mut()) {
-            (Some(timeout), Some(sleep)) => (timeout.1)(sleep, after),
-            _ if after == LAST_TIMEOUT => break,
+            (Some(timeout), Some(sleep)) => (timeout.1)(sleep, next_timeout),
+            _ if next_timeout == LAST_TIMEOUT => break,
             _ => (),
         }
         let next = poll_fn(|cx| {
@@ -325,11 +337,11 @@ async fn serve<F: Future<Output = ()>>(
                 None => next,
             }
         });
-        let Some(asked) = next.await else { break };
-        (read, after) = (read + 1, asked);
+        let Some(requested) = next.await else { break };
+        (packets_read, next_timeout) = (packets_read + 1, requested);
     }
-    socket.borrow_mut().reader = None;
-    read
+    socket.borrow_mut().waker = None;
+    packets_read
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use crate::measure::{self, ClockId, Sample};
 use crate::plan::{Job, Workload as W};
 use crate::timers::{Payload, ReportsDeadline, TimerSet, payload};
 
-const SPAN: u64 = 120_000;
-const SLEEP: u64 = 10_000;
+const DELAY_MAX: u64 = 120_000;
+const SLEEP_TICKS: u64 = 10_000;
 const MINUTE: u64 = 60_000;
 /// Maximum number of entries that a turn with a budget touches.
 const BUDGET: usize = 64;
@@ -19,7 +19,7 @@ const BUDGET: usize = 64;
 const TEN_MINUTES: u64 = 600_000;
 /// The number of ticks in which `heartbeats` adds the timers.
 const BURST: usize = 1_500;
-const HEARTBEATS: [(&str, Option<u64>); 4] =
+const HEARTBEAT_PERIODS: [(&str, Option<u64>); 4] =
     [("none", None), ("50ms", Some(50)), ("250ms", Some(250)), ("1s", Some(1000))];
 
 struct Pause<T: TimerSet> {
@@ -40,7 +40,7 @@ struct Turn {
 }
 
 impl<T: TimerSet> Pause<T> {
-    fn empty(n: usize, budget: usize) -> Self {
+    fn without_timers(n: usize, budget: usize) -> Self {
         // The memory is touched in advance, so that turns do not include the page faults.
         let mut fired = vec![payload(0); n];
         fired.clear();
@@ -50,8 +50,8 @@ impl<T: TimerSet> Pause<T> {
     fn new(workload: W, n: usize) -> Self {
         let has_budget = matches!(workload, W::PauseAllDue | W::PauseAfterSleep);
         let budget = if has_budget { BUDGET } else { usize::MAX };
-        let (mut pause, mut rng) = (Self::empty(n, budget), Rng::with_seed(SEED));
-        let mut deadline = || if workload == W::PauseAllDue { 2 } else { rng.u64(1..=SPAN) };
+        let (mut pause, mut rng) = (Self::without_timers(n, budget), Rng::with_seed(SEED));
+        let mut deadline = || if workload == W::PauseAllDue { 2 } else { rng.u64(1..=DELAY_MAX) };
         let deadlines: Vec<u64> = (0..n).map(|_| deadline()).collect();
         let timers = deadlines.iter().enumerate();
         let add = |(id, &deadline)| pause.timers.add(deadline, payload(id));
@@ -119,10 +119,10 @@ pub fn run<T: TimerSet>(job: Job) -> Vec<Sample> {
         }
         return pause.samples(job);
     }
-    pause.turn(if workload == W::PauseAfterSleep { SLEEP } else { 1 });
+    pause.turn(if workload == W::PauseAfterSleep { SLEEP_TICKS } else { 1 });
     for _ in 0..scale.pick(120_000, 70_000, 1000) {
         for payload in pause.fired.drain(..) {
-            pause.timers.add(pause.now + SPAN, payload);
+            pause.timers.add(pause.now + DELAY_MAX, payload);
         }
         pause.turn(pause.now + 1);
     }
@@ -132,25 +132,25 @@ pub fn run<T: TimerSet>(job: Job) -> Vec<Sample> {
 /// Adds timers of ten minutes within 1.5 s, with or without a heartbeat. After the adds, runs turns
 /// only at the next deadlines that the peer reports.
 pub fn heartbeats<T: ReportsDeadline>(job: Job) -> Vec<Sample> {
-    run_in_settings(&HEARTBEATS, |period| run_beside_heartbeat::<T>(job, period))
+    run_in_settings(&HEARTBEAT_PERIODS, |period| run_beside_heartbeat::<T>(job, period))
 }
 
 fn run_beside_heartbeat<T: ReportsDeadline>(job: Job, period: Option<u64>) -> Vec<Sample> {
     let n = job.n;
-    let mut pause = Pause::<T>::empty(n + 1, usize::MAX);
-    let (beat, mut ended) = ([u64::MAX; 3], 0);
+    let mut pause = Pause::<T>::without_timers(n + 1, usize::MAX);
+    let (heartbeat_payload, mut fired_count) = ([u64::MAX; 3], 0);
     if let Some(period) = period {
-        pause.timers.add(period, beat);
+        pause.timers.add(period, heartbeat_payload);
     }
     let mut turn = |pause: &mut Pause<T>, now| {
         let fired = pause.turn(now);
-        let beats = pause.fired.contains(&beat);
+        let has_beaten = pause.fired.contains(&heartbeat_payload);
         pause.fired.clear();
-        if let Some(period) = period.filter(|_| beats) {
-            pause.timers.add(now + period, beat);
+        if let Some(period) = period.filter(|_| has_beaten) {
+            pause.timers.add(now + period, heartbeat_payload);
         }
-        ended += fired - usize::from(beats);
-        ended < n
+        fired_count += fired - usize::from(has_beaten);
+        fired_count < n
     };
     for tick in 0..BURST {
         turn(&mut pause, tick as u64 + 1);
@@ -163,7 +163,7 @@ fn run_beside_heartbeat<T: ReportsDeadline>(job: Job, period: Option<u64>) -> Ve
             break;
         }
     }
-    assert_eq!(ended, n, "each timer fires once");
+    assert_eq!(fired_count, n, "each timer fires once");
     let longest = |nanos: fn(&Turn) -> f64| {
         pause.turns.iter().filter(|turn| turn.fired == 0).map(nanos).fold(0.0, f64::max)
     };

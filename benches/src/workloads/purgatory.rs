@@ -26,14 +26,14 @@ const TICK: Duration = Duration::from_millis(1);
 const ADDS_PER_PASS: usize = 64;
 /// The number of waiting operations above which a core adds none.
 const WAITING_MAX: u64 = 4096;
-/// Timeouts in ticks; each pass is a tick. Every key has an event within `LONG`.
-const LONG: u64 = 30_000;
-const SHORT: u64 = 10;
+/// Timeouts in ticks; each pass is a tick. Every key has an event within `LONG_TIMEOUT_TICKS`.
+const LONG_TIMEOUT_TICKS: u64 = 30_000;
+const SHORT_TIMEOUT_TICKS: u64 = 10;
 
 const SETTINGS: [(&str, Layout); 3] = [
-    ("1-core", Layout { cores: 1, makers_own_keys: false }),
-    ("2-cores", Layout { cores: 2, makers_own_keys: false }),
-    ("2-cores-far", Layout { cores: 2, makers_own_keys: true }),
+    ("1-core", Layout { cores: 1, event_makers_own_keys: false }),
+    ("2-cores", Layout { cores: 2, event_makers_own_keys: false }),
+    ("2-cores-far", Layout { cores: 2, event_makers_own_keys: true }),
 ];
 
 pub fn run<D: PurgatoryPeer>(job: Job) -> Vec<Sample> {
@@ -43,30 +43,30 @@ pub fn run<D: PurgatoryPeer>(job: Job) -> Vec<Sample> {
 fn run_in_layout<D: PurgatoryPeer>(job: Job, layout: Layout) -> Vec<Sample> {
     let (keys, durations) = (job.n, job.durations());
     let state = SharedState::leaked(keys, layout);
-    let cores = on_cores(layout, move |delayed: D, core| {
-        let mut load = CoreLoad::new(delayed, core, state, layout);
+    let cores = on_cores(layout, move |purgatory: D, core| {
+        let mut load = CoreLoad::new(purgatory, core, state, layout);
         while !state.is_over.load(Relaxed) {
             load.pass();
         }
         load.added
     });
     thread::sleep(durations.warm_up_max);
-    let (began, cpu, before) = (Instant::now(), process_cpu_nanos(), ended(state));
+    let (start, cpu, before) = (Instant::now(), process_cpu_nanos(), ended_counts(state));
     // Measures longer if the machine is so busy that the threads did not run.
-    while began.elapsed() < durations.timed || ended(state) == before {
+    while start.elapsed() < durations.timed || ended_counts(state) == before {
         thread::sleep(durations.timed);
     }
-    let (took, cpu, after) = (began.elapsed(), process_cpu_nanos() - cpu, ended(state));
+    let (elapsed, cpu, after) = (start.elapsed(), process_cpu_nanos() - cpu, ended_counts(state));
     state.is_over.store(true, Relaxed);
     let added: u64 =
         cores.join().into_iter().map(|added| added.expect("the load does not panic")).sum();
-    assert!(ended(state).iter().sum::<u64>() <= added, "each operation ends once");
-    let [by_condition, others] = [0, 1].map(|i| (after[i] - before[i]) as f64);
-    let all = by_condition + others;
+    assert!(ended_counts(state).iter().sum::<u64>() <= added, "each operation ends once");
+    let [by_condition, by_force_or_expiry] = [0, 1].map(|i| (after[i] - before[i]) as f64);
+    let ended = by_condition + by_force_or_expiry;
     vec![
-        job.sample("rate", "k/s", all / took.as_secs_f64() / 1e3),
-        job.sample("cpu", "ns", cpu / all),
-        job.sample("by-event", "%", by_condition / all * 100.0),
+        job.sample("rate", "k/s", ended / elapsed.as_secs_f64() / 1e3),
+        job.sample("cpu", "ns", cpu / ended),
+        job.sample("by-event", "%", by_condition / ended * 100.0),
     ]
 }
 
@@ -85,43 +85,43 @@ fn on_cores<D: PurgatoryPeer, R: Send + 'static>(
     cores.expect("threads can be started")
 }
 
-fn ended(state: &SharedState) -> [u64; 2] {
-    [0, 1].map(|i| state.per_core.iter().map(|ended| ended.read()[i]).sum())
+fn ended_counts(state: &SharedState) -> [u64; 2] {
+    [0, 1].map(|i| state.per_core.iter().map(|counts| counts.read()[i]).sum())
 }
 
 struct CoreLoad<D: PurgatoryPeer> {
-    delayed: D,
+    purgatory: D,
     state: &'static SharedState,
     layout: Layout,
     core: usize,
     rng: Rng,
     added: u64,
-    to_force: Vec<D::Id>,
+    ids_to_force: Vec<D::Id>,
     /// The key on which this core makes the next event.
     next_key: usize,
     events_made: u64,
 }
 
 impl<D: PurgatoryPeer> CoreLoad<D> {
-    fn new(delayed: D, core: &Core, state: &'static SharedState, layout: Layout) -> Self {
+    fn new(purgatory: D, core: &Core, state: &'static SharedState, layout: Layout) -> Self {
         let rng = Rng::with_seed(SEED + core.index() as u64);
-        let (core, to_force) = (core.index(), Vec::new());
+        let (core, ids_to_force) = (core.index(), Vec::new());
         Self {
-            delayed,
+            purgatory,
             state,
             layout,
             core,
             rng,
             added: 0,
-            to_force,
+            ids_to_force,
             next_key: core,
             events_made: 0,
         }
     }
 
     fn pass(&mut self) {
-        for id in self.to_force.drain(..) {
-            self.delayed.force(id);
+        for id in self.ids_to_force.drain(..) {
+            self.purgatory.force_complete(id);
         }
         let ended: u64 = self.state.per_core[self.core].read().iter().sum();
         if self.added - ended <= WAITING_MAX {
@@ -135,36 +135,40 @@ impl<D: PurgatoryPeer> CoreLoad<D> {
         // Limits the events, because needless ones would fill the other core's mailbox while that
         // core does not run.
         let keys = self.state.events.len();
-        let added = self.state.per_core[self.layout.waiting_for(self.core)].added.load(Relaxed);
-        let wanted =
+        let added = self.state.per_core[self.layout.waiting_core(self.core)].added.load(Relaxed);
+        let events_to_make =
             (added + keys as u64).saturating_sub(self.events_made).min(ADDS_PER_PASS as u64 / 2);
-        for _ in 0..wanted {
+        for _ in 0..events_to_make {
             self.events_made += 1;
             self.state.events[self.next_key].fetch_add(1, Relaxed);
-            self.delayed.notify(self.next_key);
+            self.purgatory.notify(self.next_key);
             self.next_key += self.layout.cores;
             if self.next_key >= keys {
                 self.next_key = self.core;
             }
         }
-        self.delayed.tick();
+        self.purgatory.tick();
     }
 
     fn add(&mut self, kind: usize) {
         let cores = self.layout.cores;
-        let maker = (self.core + cores - 1) % cores;
-        let key = maker + cores * self.rng.usize(..self.state.events.len() / cores);
+        let event_maker = (self.core + cores - 1) % cores;
+        let key = event_maker + cores * self.rng.usize(..self.state.events.len() / cores);
         let next = self.state.events[key].load(Relaxed) + 1;
-        let (wanted, ticks) = match kind {
-            0 | 1 => (next, LONG),
-            2 => (u64::MAX, LONG),
-            _ => (u64::MAX, SHORT),
+        let (required_events, ticks) = match kind {
+            0 | 1 => (next, LONG_TIMEOUT_TICKS),
+            2 => (u64::MAX, LONG_TIMEOUT_TICKS),
+            _ => (u64::MAX, SHORT_TIMEOUT_TICKS),
         };
-        let operation =
-            Operation { state: self.state, key: key as u32, core: self.core as u32, wanted };
-        let id = self.delayed.add(operation, ticks);
+        let operation = Operation {
+            state: self.state,
+            key: key as u32,
+            core: self.core as u32,
+            required_events,
+        };
+        let id = self.purgatory.add(operation, ticks);
         self.added += 1;
-        self.to_force.extend(id.filter(|_| kind == 2));
+        self.ids_to_force.extend(id.filter(|_| kind == 2));
     }
 }
 
@@ -183,7 +187,7 @@ pub trait PurgatoryPeer: Sized + 'static {
 
     fn notify(&mut self, key: usize);
 
-    fn force(&mut self, id: Self::Id);
+    fn force_complete(&mut self, id: Self::Id);
 
     /// Advances time by a tick, fires due timers, and handles the messages of other cores.
     fn tick(&mut self);
@@ -194,18 +198,18 @@ pub trait PurgatoryPeer: Sized + 'static {
 pub struct Layout {
     pub cores: usize,
     /// True if a key belongs to the core that makes its events, false if to the waiting core.
-    pub makers_own_keys: bool,
+    pub event_makers_own_keys: bool,
 }
 
 impl Layout {
-    /// Returns the core whose operations wait for events of `maker`.
-    pub fn waiting_for(self, maker: usize) -> usize {
-        (maker + 1) % self.cores
+    /// Returns the core whose operations wait for events of `event_maker`.
+    pub fn waiting_core(self, event_maker: usize) -> usize {
+        (event_maker + 1) % self.cores
     }
 
     pub fn owner_of_key(self, key: usize) -> usize {
-        let maker = key % self.cores;
-        if self.makers_own_keys { maker } else { self.waiting_for(maker) }
+        let event_maker = key % self.cores;
+        if self.event_makers_own_keys { event_maker } else { self.waiting_core(event_maker) }
     }
 }
 
@@ -247,17 +251,17 @@ pub struct Operation {
     pub state: &'static SharedState,
     pub key: u32,
     pub core: u32,
-    pub wanted: u64,
+    pub required_events: u64,
 }
 
 impl DelayedOperation for Operation {
     fn try_complete(&mut self) -> bool {
-        self.state.events[self.key as usize].load(Relaxed) >= self.wanted
+        self.state.events[self.key as usize].load(Relaxed) >= self.required_events
     }
 
     fn on_complete(self, how: Completion) {
-        let ended = &self.state.per_core[self.core as usize];
-        ended.counts[usize::from(how != Completion::Condition)].fetch_add(1, Relaxed);
+        let core_counts = &self.state.per_core[self.core as usize];
+        core_counts.counts[usize::from(how != Completion::Condition)].fetch_add(1, Relaxed);
     }
 }
 
@@ -291,7 +295,7 @@ impl PurgatoryPeer for Corewheel {
         self.purgatory.notify(&key);
     }
 
-    fn force(&mut self, id: OperationId) {
+    fn force_complete(&mut self, id: OperationId) {
         self.purgatory.force_complete(id);
     }
 
@@ -305,14 +309,14 @@ impl PurgatoryPeer for Corewheel {
 /// ended operation stays in its watch list until the next check of the list. `on_complete` runs
 /// outside of the lock.
 pub struct Locked<T: Shareable, L: Lock> {
-    inner: Arc<L::Of<Inner<T>>>,
+    state: Arc<L::Mutex<LockedState<T>>>,
     /// A buffer for the operations that a call completes.
-    done: Vec<Operation>,
+    completed: Vec<Operation>,
     expired: Vec<Id>,
     cores: usize,
 }
 
-pub struct Inner<T: TimerSet> {
+pub struct LockedState<T: TimerSet> {
     watches: HashMap<usize, Vec<Id>>,
     operations: SlotMap<Id, (Operation, T::Handle)>,
     timers: T,
@@ -321,7 +325,7 @@ pub struct Inner<T: TimerSet> {
 
 pub type Id = DefaultKey;
 
-impl<T: TimerSet> Inner<T> {
+impl<T: TimerSet> LockedState<T> {
     fn insert_waiting(&mut self, operation: Operation, ticks: u64) -> Id {
         let (watch, deadline) = (operation.key as usize, self.now + ticks);
         let mut add = |id: Id| self.timers.add(deadline, [id.data().as_ffi(); 3]);
@@ -342,40 +346,40 @@ impl<T: TimerSet> Inner<T> {
 
     /// Ends a key's operations whose conditions hold, and removes ended operations from its watch
     /// list.
-    fn check(&mut self, key: usize, done: &mut Vec<Operation>) {
-        let Some(list) = self.watches.get_mut(&key) else { return };
-        let mut list = mem::take(list);
-        list.retain(|&id| {
+    fn check(&mut self, key: usize, completed: &mut Vec<Operation>) {
+        let Some(ids) = self.watches.get_mut(&key) else { return };
+        let mut ids = mem::take(ids);
+        ids.retain(|&id| {
             let is_complete = self.get(id).map(DelayedOperation::try_complete);
             if is_complete == Some(true) {
-                done.extend(self.take(id));
+                completed.extend(self.take(id));
             }
             is_complete == Some(false)
         });
-        self.watches.insert(key, list);
+        self.watches.insert(key, ids);
     }
 }
 
 impl<T: Shareable, L: Lock> Locked<T, L> {
-    fn end(&mut self, how: Completion) {
-        for operation in self.done.drain(..) {
+    fn complete_all(&mut self, how: Completion) {
+        for operation in self.completed.drain(..) {
             operation.on_complete(how);
         }
     }
 }
 
 impl<T: Shareable, L: Lock> PurgatoryPeer for Locked<T, L> {
-    type Shared = (Arc<L::Of<Inner<T>>>, usize);
+    type Shared = (Arc<L::Mutex<LockedState<T>>>, usize);
     type Id = Id;
 
     fn new_shared(layout: Layout) -> Self::Shared {
         let (watches, operations) = (HashMap::new(), SlotMap::new());
-        let inner = Inner { watches, operations, timers: T::new(), now: 0 };
-        (Arc::new(inner.into()), layout.cores)
+        let state = LockedState { watches, operations, timers: T::new(), now: 0 };
+        (Arc::new(state.into()), layout.cores)
     }
 
-    fn new((inner, cores): &Self::Shared, _: &Core, _: ManualClock) -> Self {
-        Self { inner: Arc::clone(inner), done: Vec::new(), expired: Vec::new(), cores: *cores }
+    fn new((state, cores): &Self::Shared, _: &Core, _: ManualClock) -> Self {
+        Self { state: Arc::clone(state), completed: Vec::new(), expired: Vec::new(), cores: *cores }
     }
 
     fn add(&mut self, mut operation: Operation, ticks: u64) -> Option<Id> {
@@ -385,36 +389,36 @@ impl<T: Shareable, L: Lock> PurgatoryPeer for Locked<T, L> {
         }
         // A tick of any core advances the time of all cores.
         let ticks = ticks * self.cores as u64;
-        let (id, done) = L::with(&self.inner, |inner| {
-            let id = inner.insert_waiting(operation, ticks);
+        let (id, completed) = L::with(&self.state, |state| {
+            let id = state.insert_waiting(operation, ticks);
             // Checks again, because an event may have occurred since the first check.
-            let is_complete = inner.get(id).is_some_and(DelayedOperation::try_complete);
-            (id, if is_complete { inner.take(id) } else { None })
+            let is_complete = state.get(id).is_some_and(DelayedOperation::try_complete);
+            (id, if is_complete { state.take(id) } else { None })
         });
-        let waits = done.is_none();
-        self.done.extend(done);
-        self.end(Completion::Condition);
+        let waits = completed.is_none();
+        self.completed.extend(completed);
+        self.complete_all(Completion::Condition);
         waits.then_some(id)
     }
 
     fn notify(&mut self, key: usize) {
-        L::with(&self.inner, |inner| inner.check(key, &mut self.done));
-        self.end(Completion::Condition);
+        L::with(&self.state, |state| state.check(key, &mut self.completed));
+        self.complete_all(Completion::Condition);
     }
 
-    fn force(&mut self, id: Id) {
-        self.done.extend(L::with(&self.inner, |inner| inner.take(id)));
-        self.end(Completion::Forced);
+    fn force_complete(&mut self, id: Id) {
+        self.completed.extend(L::with(&self.state, |state| state.take(id)));
+        self.complete_all(Completion::Forced);
     }
 
     fn tick(&mut self) {
-        L::with(&self.inner, |inner| {
-            inner.now += 1;
+        L::with(&self.state, |state| {
+            state.now += 1;
             let expired = &mut self.expired;
-            inner.timers.advance(inner.now, |[id, ..]| expired.push(KeyData::from_ffi(id).into()));
-            self.done.extend(self.expired.drain(..).filter_map(|id| inner.take(id)));
+            state.timers.advance(state.now, |[id, ..]| expired.push(KeyData::from_ffi(id).into()));
+            self.completed.extend(self.expired.drain(..).filter_map(|id| state.take(id)));
         });
-        self.end(Completion::Expired);
+        self.complete_all(Completion::Expired);
     }
 }
 
@@ -424,34 +428,37 @@ mod tests {
     use crate::across::{ParkingLot, Std};
     use crate::peers::{BTree, Linked64};
 
-    const LONG_TIMEOUT: u64 = 30_000;
-
-    fn ends_in_each_way<D: PurgatoryPeer>() {
-        let layout = Layout { cores: 1, makers_own_keys: false };
+    fn assert_ends_in_each_way<D: PurgatoryPeer>() {
+        let layout = Layout { cores: 1, event_makers_own_keys: false };
         let state = SharedState::leaked(2, layout);
-        let cores = on_cores(layout, move |mut delayed: D, _| {
-            let operation = |key, wanted| Operation { state, key, core: 0, wanted };
+        let cores = on_cores(layout, move |mut purgatory: D, _| {
+            let operation =
+                |key, required_events| Operation { state, key, core: 0, required_events };
             let ended = || state.per_core[0].read();
-            assert!(delayed.add(operation(0, 0), LONG_TIMEOUT).is_none(), "the condition holds");
+            assert!(
+                purgatory.add(operation(0, 0), LONG_TIMEOUT_TICKS).is_none(),
+                "the condition holds"
+            );
             assert_eq!(ended(), [1, 0]);
 
-            let [by_event, by_force] = [1, 1]
-                .map(|wanted| delayed.add(operation(0, wanted), LONG_TIMEOUT).expect("waits"));
-            delayed.add(operation(1, 1), 3).expect("waits");
-            delayed.notify(0);
+            let [by_event, by_force] = [1, 1].map(|required_events| {
+                purgatory.add(operation(0, required_events), LONG_TIMEOUT_TICKS).expect("waits")
+            });
+            purgatory.add(operation(1, 1), 3).expect("waits");
+            purgatory.notify(0);
             assert_eq!(ended(), [1, 0], "no event has come");
-            delayed.force(by_force);
-            delayed.force(by_force);
+            purgatory.force_complete(by_force);
+            purgatory.force_complete(by_force);
             assert_eq!(ended(), [1, 1]);
             state.events[0].store(1, Relaxed);
-            delayed.notify(0);
-            delayed.notify(0);
-            delayed.force(by_event);
+            purgatory.notify(0);
+            purgatory.notify(0);
+            purgatory.force_complete(by_event);
             assert_eq!(ended(), [2, 1]);
 
-            (0..2).for_each(|_| delayed.tick());
+            (0..2).for_each(|_| purgatory.tick());
             assert_eq!(ended(), [2, 1]);
-            (0..3).for_each(|_| delayed.tick());
+            (0..3).for_each(|_| purgatory.tick());
             assert_eq!(ended(), [2, 2]);
         });
         cores.join().remove(0).expect("no assertion fails");
@@ -459,8 +466,8 @@ mod tests {
 
     #[test]
     fn operations_end_once_in_each_way() {
-        ends_in_each_way::<Corewheel>();
-        ends_in_each_way::<Locked<Linked64, Std>>();
-        ends_in_each_way::<Locked<BTree, ParkingLot>>();
+        assert_ends_in_each_way::<Corewheel>();
+        assert_ends_in_each_way::<Locked<Linked64, Std>>();
+        assert_ends_in_each_way::<Locked<BTree, ParkingLot>>();
     }
 }

@@ -29,51 +29,55 @@ type Rates = [f64; ROUND.len()];
 /// Measures the speed-ups of the peer and of the floor, and their ratio.
 pub fn run<T: TimerSet>(job: Job) -> Vec<Sample> {
     let barrier = Barrier::new(2);
-    let core = |core| rates::<T>(job, core, &barrier);
-    let (first, second) = cores::on_two(|| core(0), || core(1));
+    let core = |core| measure_rates::<T>(job, core, &barrier);
+    let (first, second) = cores::run_on_two(|| core(0), || core(1));
     let rounds: Vec<_> = first.iter().zip(&second).map(|(a, b)| scalings(a, b)).collect();
     vec![
-        job.sample("", "times", median_of(&rounds, |[own, _]| *own)),
-        job.sample("empty", "times", median_of(&rounds, |[_, empty]| *empty)),
-        job.sample("share", "times", median_of(&rounds, |[own, empty]| own / empty)),
+        job.sample("", "times", median_of(&rounds, |[peer_load, _]| *peer_load)),
+        job.sample("empty", "times", median_of(&rounds, |[_, floor_load]| *floor_load)),
+        job.sample(
+            "share",
+            "times",
+            median_of(&rounds, |[peer_load, floor_load]| peer_load / floor_load),
+        ),
     ]
 }
 
-fn rates<T: TimerSet>(job: Job, core: usize, barrier: &Barrier) -> Vec<Rates> {
+fn measure_rates<T: TimerSet>(job: Job, core: usize, barrier: &Barrier) -> Vec<Rates> {
     let (n, durations) = (job.n, job.durations());
-    let mut own = Churn::<T>::new(n, Delay::MIXED);
-    let mut empty = Churn::<Floor<false>>::new(n, Delay::MIXED);
-    measure::poll_ready(warm_up(&mut own, warm_up_operations(n), durations));
-    measure::poll_ready(warm_up(&mut empty, warm_up_operations(n), durations));
-    let mut slice = |(is_empty, cores): (bool, [bool; 2])| {
+    let mut peer_load = Churn::<T>::new(n, Delay::MIXED);
+    let mut floor_load = Churn::<Floor<false>>::new(n, Delay::MIXED);
+    measure::expect_ready(warm_up(&mut peer_load, warm_up_operations(n), durations));
+    measure::expect_ready(warm_up(&mut floor_load, warm_up_operations(n), durations));
+    let mut run_slice = |(runs_floor, cores): (bool, [bool; 2])| {
         barrier.wait();
-        match is_empty {
+        match runs_floor {
             _ if !cores[core] => 0.0,
-            true => rate(&mut empty),
-            false => rate(&mut own),
+            true => measure_rate(&mut floor_load),
+            false => measure_rate(&mut peer_load),
         }
     };
-    (0..job.scale.pick(8, 2, 1)).map(|_| ROUND.map(&mut slice)).collect()
+    (0..job.scale.pick(8, 2, 1)).map(|_| ROUND.map(&mut run_slice)).collect()
 }
 
 /// Returns operations per second of CPU time, which excludes other load on the machine.
-fn rate(load: &mut impl Load) -> f64 {
-    let ran = measure::read_clock(ClockId::ThreadCPUTime);
-    let timing = measure::poll_ready(run_batches(load, u64::MAX, SLICE));
+fn measure_rate(load: &mut impl Load) -> f64 {
+    let cpu_start = measure::read_clock(ClockId::ThreadCPUTime);
+    let timing = measure::expect_ready(run_batches(load, u64::MAX, SLICE));
     timing.operations as f64
-        / measure::read_clock(ClockId::ThreadCPUTime).saturating_sub(ran).as_secs_f64()
+        / measure::read_clock(ClockId::ThreadCPUTime).saturating_sub(cpu_start).as_secs_f64()
 }
 
 /// Divides the rate of both cores by the mean rate of one core, for the peer and for the floor.
 fn scalings(first: &Rates, second: &Rates) -> [f64; 2] {
-    let sum = |empty: bool, cores: usize| -> f64 {
-        let turns = (0..ROUND.len()).filter(|&turn| {
-            let (is_empty, takes_part) = ROUND[turn];
-            is_empty == empty && takes_part.iter().filter(|&&it| it).count() == cores
+    let sum = |floor_load: bool, cores: usize| -> f64 {
+        let slices = (0..ROUND.len()).filter(|&slice| {
+            let (runs_floor, takes_part) = ROUND[slice];
+            runs_floor == floor_load && takes_part.iter().filter(|&&it| it).count() == cores
         });
-        turns.map(|turn| first[turn] + second[turn]).sum()
+        slices.map(|slice| first[slice] + second[slice]).sum()
     };
-    [false, true].map(|empty| sum(empty, 2) / (sum(empty, 1) / 2.0))
+    [false, true].map(|floor_load| sum(floor_load, 2) / (sum(floor_load, 1) / 2.0))
 }
 
 #[cfg(test)]

@@ -9,15 +9,15 @@ use fastrand::Rng;
 use super::SEED;
 use crate::measure::{Sample, median};
 use crate::plan::{Job, Peer};
-use crate::timers::{TimerSet, not_due};
+use crate::timers::{TimerSet, panic_not_due};
 
 /// The intervals of the N timers, in ticks: 5 to 60 s.
-const INTERVALS: RangeInclusive<u64> = 5000..=60_000;
+const DELAYS: RangeInclusive<u64> = 5000..=60_000;
 /// Maximum number of timed ticks. None of the N timers is due within this many ticks, so the timed
 /// ticks expire nothing.
 const QUIET_TICKS_MAX: usize = 4096;
 /// The interval of the timers whose expiry is timed.
-const EXPIRY_INTERVAL: u64 = 50;
+const EXPIRY_DELAY: u64 = 50;
 /// The number of ticks until a batch has expired in the least accurate scheme.
 const EXPIRY_TICKS_MAX: u64 = 150;
 /// Ticks in which schemes finish deferred work: more than the tick of Netty's worker.
@@ -31,20 +31,20 @@ const LINEAR_CALLS: usize = 4_000_000;
 /// order, as after long use. Calls O(n) routines fewer times, to save time.
 pub fn run<T: TimerSet>(job: Job) -> Vec<Sample> {
     // The freed block makes glibc keep freed memory, as after a long run: the second call of
-    // `routines` reuses the memory of the first.
+    // `time_routines` reuses the memory of the first.
     drop(black_box(vec![1_u8; 30 << 20]));
-    routines::<T>(job);
-    let nanos = ["start", "stop", "tick", "expiry"].into_iter().zip(routines::<T>(job));
+    time_routines::<T>(job);
+    let nanos = ["start", "stop", "tick", "expiry"].into_iter().zip(time_routines::<T>(job));
     nanos.map(|(routine, nanos)| job.sample(routine, "ns", nanos)).collect()
 }
 
-fn routines<T: TimerSet>(job: Job) -> [f64; 4] {
+fn time_routines<T: TimerSet>(job: Job) -> [f64; 4] {
     let mut run = SchemeRun::<T>::new(job);
     // The first, untimed call allocates memory for stopped timers that a scheme has not removed.
-    run.start_and_stop();
-    let [start, stop] = run.start_and_stop();
-    let expiry = run.expiry();
-    let tick = SchemeRun::<T>::new(job).quiet_tick();
+    run.time_start_and_stop();
+    let [start, stop] = run.time_start_and_stop();
+    let expiry = run.time_expiries();
+    let tick = SchemeRun::<T>::new(job).time_quiet_ticks();
     [start, stop, tick, expiry]
 }
 
@@ -61,81 +61,81 @@ struct SchemeRun<T: TimerSet> {
 
 impl<T: TimerSet> SchemeRun<T> {
     fn new(job: Job) -> Self {
-        let batch = if is_start_linear(job) { 10 } else { (job.n / 8).max(10) };
+        let batch = if has_linear_start(job) { 10 } else { (job.n / 8).max(10) };
         let (timers, live, rng) = (T::new(), Vec::new(), Rng::with_seed(SEED));
         let clock_nanos = median((0..1001).map(|_| nanos_since(Instant::now())).collect());
         let mut run = Self { job, timers, now: 0, live, clock_nanos, rng, batch };
         run.advance_idle(12_345);
-        run.age();
-        let mut intervals: Vec<u64> = (0..job.n).map(|_| run.rng.u64(INTERVALS)).collect();
-        if is_start_linear(job) {
+        run.shuffle_free_list();
+        let mut delays: Vec<u64> = (0..job.n).map(|_| run.rng.u64(DELAYS)).collect();
+        if has_linear_start(job) {
             // Starts in random order would take O(n^2) steps.
-            intervals.sort_unstable();
+            delays.sort_unstable();
         }
-        run.live = intervals.into_iter().map(|interval| run.start(interval)).collect();
+        run.live = delays.into_iter().map(|delay| run.start(delay)).collect();
         run.advance_idle(SETTLE_TICKS);
         run
     }
 
     /// Shuffles the free list, if any, so that consecutive starts use nodes in random order.
-    fn age(&mut self) {
-        let mut handles: Vec<_> = (0..self.job.n).map(|_| self.start(*INTERVALS.end())).collect();
+    fn shuffle_free_list(&mut self) {
+        let mut handles: Vec<_> = (0..self.job.n).map(|_| self.start(*DELAYS.end())).collect();
         self.rng.shuffle(&mut handles);
         assert!(handles.into_iter().all(|handle| self.timers.cancel(&handle)));
         self.advance_idle(SETTLE_TICKS);
     }
 
-    fn start(&mut self, interval: u64) -> T::Handle {
-        self.timers.add(self.now + interval, [interval; 3])
+    fn start(&mut self, delay: u64) -> T::Handle {
+        self.timers.add(self.now + delay, [delay; 3])
     }
 
     /// Lets ticks pass in which no timer is due.
     fn advance_idle(&mut self, ticks: u64) {
         self.now += ticks;
-        black_box(&mut self.timers).advance(self.now, not_due);
+        black_box(&mut self.timers).advance(self.now, panic_not_due);
     }
 
     /// Returns the nanoseconds since `started`, minus the cost of reading the clock.
-    fn since(&self, started: Instant) -> f64 {
+    fn net_nanos_since(&self, started: Instant) -> f64 {
         nanos_since(started) - self.clock_nanos
     }
 
-    fn start_and_stop(&mut self) -> [f64; 2] {
-        let is_linear = is_start_linear(self.job);
+    fn time_start_and_stop(&mut self) -> [f64; 2] {
+        let is_linear = has_linear_start(self.job);
         let calls = if is_linear { CALLS.min(LINEAR_CALLS / self.job.n) } else { CALLS };
         let (batch, batches) = (self.batch, (calls / self.batch).max(1));
-        let (mut starting, mut stopping) = (0.0, 0.0);
+        let (mut start_nanos, mut stop_nanos) = (0.0, 0.0);
         for _ in 0..batches {
-            let intervals: Vec<u64> = (0..batch).map(|_| self.rng.u64(INTERVALS)).collect();
+            let delays: Vec<u64> = (0..batch).map(|_| self.rng.u64(DELAYS)).collect();
             self.live.reserve(batch);
             let started = Instant::now();
-            for interval in intervals {
-                let handle = self.start(interval);
+            for delay in delays {
+                let handle = self.start(delay);
                 self.live.push(handle);
             }
-            starting += self.since(started);
-            stopping += self.stop_some();
+            start_nanos += self.net_nanos_since(started);
+            stop_nanos += self.time_stops();
             self.advance_idle(1);
         }
-        [starting, stopping].map(|nanos| nanos / (batch * batches) as f64)
+        [start_nanos, stop_nanos].map(|nanos| nanos / (batch * batches) as f64)
     }
 
     /// Stops a batch of random timers and returns the time it takes.
-    fn stop_some(&mut self) -> f64 {
-        let left = self.live.len() - self.batch;
-        for place in left..self.live.len() {
-            let other = self.rng.usize(..=place);
-            self.live.swap(place, other);
+    fn time_stops(&mut self) -> f64 {
+        let kept_count = self.live.len() - self.batch;
+        for position in kept_count..self.live.len() {
+            let random_position = self.rng.usize(..=position);
+            self.live.swap(position, random_position);
         }
         let started = Instant::now();
-        let stopped = self.live.drain(left..).filter(|timer| self.timers.cancel(timer));
+        let stopped = self.live.drain(kept_count..).filter(|timer| self.timers.cancel(timer));
         let stopped = stopped.count();
-        let nanos = self.since(started);
+        let nanos = self.net_nanos_since(started);
         assert_eq!(stopped, self.batch, "all timers were outstanding");
         nanos
     }
 
-    fn quiet_tick(&mut self) -> f64 {
+    fn time_quiet_ticks(&mut self) -> f64 {
         let is_linear = self.job.peer == Peer::Countdown;
         let ticks = if is_linear {
             (LINEAR_CALLS / self.job.n).clamp(32, QUIET_TICKS_MAX)
@@ -146,34 +146,35 @@ impl<T: TimerSet> SchemeRun<T> {
         for _ in 0..ticks {
             self.advance_idle(1);
         }
-        self.since(started) / ticks as f64
+        self.net_nanos_since(started) / ticks as f64
     }
 
-    fn expiry(&mut self) -> f64 {
+    fn time_expiries(&mut self) -> f64 {
         let batches = (CALLS / self.batch).clamp(4, 16);
-        let (mut busy, mut quiet) = (Vec::new(), Vec::new());
+        let (mut busy_nanos, mut quiet_nanos) = (Vec::new(), Vec::new());
         for _ in 0..batches {
             for _ in 0..self.batch {
-                self.start(EXPIRY_INTERVAL);
+                self.start(EXPIRY_DELAY);
             }
-            self.expire_batch(&mut busy, &mut quiet);
+            self.time_ticks_until_expiry(&mut busy_nanos, &mut quiet_nanos);
         }
-        let median_quiet = median(quiet);
-        busy.iter().map(|nanos| nanos - median_quiet).sum::<f64>() / (self.batch * batches) as f64
+        let median_quiet = median(quiet_nanos);
+        busy_nanos.iter().map(|nanos| nanos - median_quiet).sum::<f64>()
+            / (self.batch * batches) as f64
     }
 
     /// Advances time until the batch has expired. Times each tick separately, as busy or quiet.
-    fn expire_batch(&mut self, busy: &mut Vec<f64>, quiet: &mut Vec<f64>) {
+    fn time_ticks_until_expiry(&mut self, busy_nanos: &mut Vec<f64>, quiet_nanos: &mut Vec<f64>) {
         let mut expired = 0;
         for _ in 0..EXPIRY_TICKS_MAX {
-            let before = expired;
+            let expired_before = expired;
             let started = Instant::now();
             self.now += 1;
-            let on_fire =
-                |payload| expired += usize::from(black_box(payload) == [EXPIRY_INTERVAL; 3]);
+            let on_fire = |payload| expired += usize::from(black_box(payload) == [EXPIRY_DELAY; 3]);
             self.timers.advance(self.now, on_fire);
-            let nanos = self.since(started);
-            if expired == before { &mut *quiet } else { &mut *busy }.push(nanos);
+            let nanos = self.net_nanos_since(started);
+            if expired == expired_before { &mut *quiet_nanos } else { &mut *busy_nanos }
+                .push(nanos);
             if expired == self.batch {
                 return;
             }
@@ -182,7 +183,7 @@ impl<T: TimerSet> SchemeRun<T> {
     }
 }
 
-fn is_start_linear(job: Job) -> bool {
+fn has_linear_start(job: Job) -> bool {
     job.peer == Peer::OrderedList
 }
 

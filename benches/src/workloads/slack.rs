@@ -13,10 +13,10 @@ use crate::timers::{Payload, ReportsDeadline, Window, payload};
 
 const DELAYS: RangeInclusive<u64> = 1000..=120_000;
 /// The measured virtual time, after a warm-up of the same length.
-const SECONDS: u64 = 120;
+const MEASURED_SECONDS: u64 = 120;
 
 const SPREAD_DELAY: u64 = 1000;
-const RANGES: [(&str, u64); 5] =
+const SPREAD_RANGES: [(&str, u64); 5] =
     [("0", 0), ("10ms", 10), ("100ms", 100), ("1s", 1000), ("10s", 10_000)];
 
 /// Maps the delay of a timer to its slack, in ticks.
@@ -38,13 +38,13 @@ struct Sleeper<T> {
     rng: Rng,
     now: u64,
     wake_ups: u64,
-    ended: u64,
+    fired_count: u64,
 }
 
 impl<T: ReportsDeadline> Sleeper<T> {
     fn new(n: usize, slack: Slack) -> Self {
         let (timers, fired, rng) = (T::new(), Vec::with_capacity(n), Rng::with_seed(SEED));
-        let mut sleeper = Self { timers, slack, fired, rng, now: 0, wake_ups: 0, ended: 0 };
+        let mut sleeper = Self { timers, slack, fired, rng, now: 0, wake_ups: 0, fired_count: 0 };
         (0..n).for_each(|id| sleeper.add(payload(id)));
         sleeper
     }
@@ -52,7 +52,7 @@ impl<T: ReportsDeadline> Sleeper<T> {
     fn add(&mut self, payload: Payload) {
         let delay = self.rng.u64(DELAYS);
         let window = Window::Slack((self.slack)(delay));
-        black_box(self.timers.add_in(self.now + delay, window, payload));
+        black_box(self.timers.add_in_window(self.now + delay, window, payload));
     }
 
     fn run(&mut self, seconds: u64) {
@@ -62,7 +62,7 @@ impl<T: ReportsDeadline> Sleeper<T> {
             self.wake_ups += 1;
             let fired = &mut self.fired;
             self.timers.advance(next, |payload| fired.push(payload));
-            self.ended += self.fired.len() as u64;
+            self.fired_count += self.fired.len() as u64;
             while let Some(payload) = self.fired.pop() {
                 self.add(payload);
             }
@@ -75,25 +75,25 @@ impl<T: ReportsDeadline> Sleeper<T> {
 pub fn within<T: ReportsDeadline>(job: Job) -> Vec<Sample> {
     run_in_settings(&SLACKS, |slack| {
         let mut sleeper = Sleeper::<T>::new(job.n, slack);
-        sleeper.run(SECONDS);
-        (sleeper.wake_ups, sleeper.ended) = (0, 0);
+        sleeper.run(MEASURED_SECONDS);
+        (sleeper.wake_ups, sleeper.fired_count) = (0, 0);
         let touched = sleeper.timers.touched();
         let started = Instant::now();
-        sleeper.run(SECONDS);
+        sleeper.run(MEASURED_SECONDS);
         let nanos = started.elapsed().as_nanos() as f64;
         let touched = sleeper.timers.touched().zip(touched).map(|(after, before)| after - before);
-        let ended = sleeper.ended as f64;
-        let wake_ups = sleeper.wake_ups as f64 / SECONDS as f64;
+        let fired_count = sleeper.fired_count as f64;
+        let wake_ups = sleeper.wake_ups as f64 / MEASURED_SECONDS as f64;
         let mut samples = vec![job.sample("wake-ups", "per second", wake_ups)];
-        samples.extend(touched.map(|it| job.sample("touched", "entries", it as f64 / ended)));
-        samples.push(job.sample("timer", "ns", nanos / ended));
+        samples.extend(touched.map(|it| job.sample("touched", "entries", it as f64 / fired_count)));
+        samples.push(job.sample("timer", "ns", nanos / fired_count));
         samples
     })
 }
 
 /// Measures the timers per tick, without empty ticks, and the longest turn.
 pub fn spread<T: ReportsDeadline>(job: Job) -> Vec<Sample> {
-    run_in_settings(&RANGES, |range| spread_over_range::<T>(job, range))
+    run_in_settings(&SPREAD_RANGES, |range| spread_over_range::<T>(job, range))
 }
 
 fn spread_over_range<T: ReportsDeadline>(job: Job, range: u64) -> Vec<Sample> {
@@ -101,18 +101,18 @@ fn spread_over_range<T: ReportsDeadline>(job: Job, range: u64) -> Vec<Sample> {
     fastrand::seed(SEED);
     let mut timers = T::new();
     for id in 0..n {
-        black_box(timers.add_in(SPREAD_DELAY, Window::Spread(range), payload(id)));
+        black_box(timers.add_in_window(SPREAD_DELAY, Window::Spread(range), payload(id)));
     }
     // The memory is touched in advance, so that turns do not include the page faults.
     let mut fired: Vec<Payload> = vec![payload(0); n];
     fired.clear();
-    let (mut per_tick, mut longest, mut now) = (Vec::new(), 0.0_f64, 0);
+    let (mut per_tick, mut longest_turn_us, mut now) = (Vec::new(), 0.0_f64, 0);
     while fired.len() < n {
         now += 1;
         let before = fired.len();
         let started = Instant::now();
         timers.advance(now, |payload| fired.push(payload));
-        longest = longest.max(started.elapsed().as_nanos() as f64 / 1e3);
+        longest_turn_us = longest_turn_us.max(started.elapsed().as_nanos() as f64 / 1e3);
         per_tick.push((fired.len() - before) as f64);
     }
     per_tick.retain(|&fired| fired > 0.0);
@@ -120,6 +120,6 @@ fn spread_over_range<T: ReportsDeadline>(job: Job, range: u64) -> Vec<Sample> {
     vec![
         job.sample("most", "timers", quantile(&per_tick, 1.0)),
         job.sample("p99", "timers", quantile(&per_tick, 0.99)),
-        job.sample("turn-max", "us", longest),
+        job.sample("turn-max", "us", longest_turn_us),
     ]
 }

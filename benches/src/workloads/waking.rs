@@ -17,10 +17,10 @@ use crate::across::{Local, Owner, Requests, Sleeping, count_run, counted_runs};
 use crate::cores;
 use crate::measure::{Sample, median};
 use crate::plan::Job;
-use crate::timers::{not_due, payload};
+use crate::timers::{panic_not_due, payload};
 
 /// The time from the announcement of a sleep to the waking call, long enough to fall asleep.
-const PAUSE: Duration = Duration::from_micros(200);
+const WAIT_BEFORE_WAKING: Duration = Duration::from_micros(200);
 
 /// Returns two functions for corewheel's owner: one sleeps until a wake-up, and the other wakes the
 /// owner. The waker submits a closure or, with `ADD`, adds a timer that is due at once. A wake-up
@@ -32,7 +32,7 @@ fn corewheel<const ADD: bool>() -> (impl FnMut(), impl FnMut() + Send) {
         let before = counted_runs();
         while counted_runs() == before {
             local.sleep();
-            local.turn(usize::MAX, not_due);
+            local.turn(usize::MAX, panic_not_due);
         }
     };
     let wake = move || {
@@ -48,10 +48,10 @@ fn corewheel<const ADD: bool>() -> (impl FnMut(), impl FnMut() + Send) {
 /// The peer `futex`: the standard library's `park`, and a flag.
 pub fn futex() -> (impl FnMut(), impl FnMut() + Send) {
     let (flag, thread) = (Arc::new(AtomicBool::new(false)), thread::current());
-    let woken = Arc::clone(&flag);
+    let is_woken = Arc::clone(&flag);
     let sleep = move || {
         // Acquire: sees the work of the waker; pairs with the Release below.
-        while !woken.swap(false, Ordering::Acquire) {
+        while !is_woken.swap(false, Ordering::Acquire) {
             thread::park();
         }
     };
@@ -82,35 +82,36 @@ pub fn tokio_notify() -> (impl FnMut(), impl FnMut() + Send) {
 /// Measures the microseconds until the thread is awake, and the nanoseconds of the call.
 pub fn run<S: FnMut(), W: FnMut() + Send>(job: Job, new: fn() -> (S, W)) -> Vec<Sample> {
     let rounds = job.scale.pick(4000, 500, 20);
-    let (sleeps, called, start) = (&AtomicUsize::new(0), &AtomicU64::new(0), Instant::now());
-    let nanos = move || start.elapsed().as_nanos() as u64;
+    let (sleeping_round, call_nanos, start) =
+        (&AtomicUsize::new(0), &AtomicU64::new(0), Instant::now());
+    let now_nanos = move || start.elapsed().as_nanos() as u64;
     let (sender, receiver) = mpsc::channel();
-    let asleep = move || {
+    let run_sleeper = move || {
         let (mut sleep, wake) = new();
         sender.send(wake).expect("the waker thread waits");
         let latency = |round| {
             // Release and Acquire, here and below, so that no round reads the time of another
             // round's call.
-            sleeps.store(round, Ordering::Release);
+            sleeping_round.store(round, Ordering::Release);
             sleep();
-            (nanos() - called.load(Ordering::Acquire)) as f64 / 1e3
+            (now_nanos() - call_nanos.load(Ordering::Acquire)) as f64 / 1e3
         };
         (1..=rounds).map(latency).collect::<Vec<f64>>()
     };
-    let awake = move || {
+    let run_waker = move || {
         let mut wake = receiver.recv().expect("the sleeper has begun");
         let call = |round| {
-            cores::spin_until(|| sleeps.load(Ordering::Acquire) == round);
-            let announced = Instant::now();
-            cores::spin_until(|| announced.elapsed() >= PAUSE);
-            let before = nanos();
-            called.store(before, Ordering::Release);
+            cores::spin_until(|| sleeping_round.load(Ordering::Acquire) == round);
+            let sleep_start = Instant::now();
+            cores::spin_until(|| sleep_start.elapsed() >= WAIT_BEFORE_WAKING);
+            let before = now_nanos();
+            call_nanos.store(before, Ordering::Release);
             wake();
-            (nanos() - before) as f64
+            (now_nanos() - before) as f64
         };
         (1..=rounds).map(call).collect()
     };
-    let (mut latencies, calls) = cores::on_two(asleep, awake);
+    let (mut latencies, calls) = cores::run_on_two(run_sleeper, run_waker);
     let mut samples = quantiles(job, "us", &mut latencies);
     samples.push(job.sample("call", "ns", median(calls)));
     samples

@@ -18,7 +18,7 @@ use crate::across::{BATCH, IN_FLIGHT, Owner, Remote, channel_pair};
 use crate::cores;
 use crate::measure::{self, Sample, median_of};
 use crate::plan::{Job, Workload as W};
-use crate::timers::{not_due, payload};
+use crate::timers::{panic_not_due, payload};
 
 /// An idle party spins this number of times between two steps, to leave cache lines to the other
 /// party.
@@ -43,7 +43,7 @@ pub struct Interval {
     /// Handed-over timers that this party collected.
     pub collected: u64,
     /// True if the thread had no involuntary context switch.
-    pub undisturbed: bool,
+    pub is_undisturbed: bool,
 }
 
 struct Party<T: Owner> {
@@ -54,15 +54,15 @@ struct Party<T: Owner> {
     live: Vec<T::Handle>,
     batch: Vec<T::Handle>,
     rng: Rng,
-    done: Interval,
+    progress: Interval,
 }
 
 /// The rings to and from the other party, and the work of an interval.
 struct Exchange<H> {
     to_other: Producer<H>,
     from_other: Consumer<H>,
-    to_hand_over: u64,
-    to_cancel: u64,
+    hand_over_target: u64,
+    cancel_target: u64,
 }
 
 impl<H> Exchange<H> {
@@ -71,9 +71,9 @@ impl<H> Exchange<H> {
         let (handed_over, _) = timers_and_intervals(job);
         let other = if job.workload == W::XcancelBoth { handed_over } else { 0 };
         [(first, handed_over, other), (second, other, handed_over)].map(
-            |(ring, to_hand_over, to_cancel)| {
+            |(ring, hand_over_target, cancel_target)| {
                 let (to_other, from_other) = ring;
-                Self { to_other, from_other, to_hand_over, to_cancel }
+                Self { to_other, from_other, hand_over_target, cancel_target }
             },
         )
     }
@@ -81,10 +81,17 @@ impl<H> Exchange<H> {
 
 impl<T: Owner> Party<T> {
     fn new(own: T, other: T::Remote, live: usize, exchange: Exchange<T::Handle>) -> Self {
-        let live = if exchange.to_hand_over > 0 { live } else { 0 };
+        let live = if exchange.hand_over_target > 0 { live } else { 0 };
         let (batch, rng) = (Vec::with_capacity(BATCH), Rng::with_seed(SEED));
-        let mut party =
-            Self { own, other, exchange, live: Vec::new(), batch, rng, done: Interval::default() };
+        let mut party = Self {
+            own,
+            other,
+            exchange,
+            live: Vec::new(),
+            batch,
+            rng,
+            progress: Interval::default(),
+        };
         party.live = (0..live).map(|id| party.add(id)).collect();
         party
     }
@@ -94,22 +101,23 @@ impl<T: Owner> Party<T> {
     }
 
     fn is_done(&self) -> bool {
-        (self.done.collected, self.done.cancelled)
-            == (self.exchange.to_hand_over, self.exchange.to_cancel)
+        (self.progress.collected, self.progress.cancelled)
+            == (self.exchange.hand_over_target, self.exchange.cancel_target)
     }
 
-    fn step(&mut self) {
-        let in_flight = (self.done.handed_over - self.done.collected) as usize;
-        let may_hand_over =
-            self.done.handed_over < self.exchange.to_hand_over && in_flight + BATCH <= IN_FLIGHT;
+    fn run_step(&mut self) {
+        let in_flight = (self.progress.handed_over - self.progress.collected) as usize;
+        let may_hand_over = self.progress.handed_over < self.exchange.hand_over_target
+            && in_flight + BATCH <= IN_FLIGHT;
         if may_hand_over {
             self.hand_over();
         }
-        if self.done.collected < self.done.handed_over {
-            self.collect_handed();
+        if self.progress.collected < self.progress.handed_over {
+            self.collect_cancelled();
         }
-        let cancels = self.done.cancelled < self.exchange.to_cancel && self.cancel();
-        if !may_hand_over && !cancels {
+        let has_cancelled =
+            self.progress.cancelled < self.exchange.cancel_target && self.cancel_batch();
+        if !may_hand_over && !has_cancelled {
             (0..IDLE_SPINS).for_each(|_| spin_loop());
         }
     }
@@ -122,19 +130,23 @@ impl<T: Owner> Party<T> {
         }
         let chunk =
             self.exchange.to_other.write_chunk_uninit(BATCH).expect("room for all in flight");
-        self.done.handed_over += chunk.fill_from_iter(self.batch.drain(..)) as u64;
+        self.progress.handed_over += chunk.fill_from_iter(self.batch.drain(..)) as u64;
     }
 
-    fn collect_handed(&mut self) {
-        let other_is_gone = self.exchange.to_other.is_abandoned();
-        let taken = self.own.turn(usize::MAX, not_due).collected as u64;
-        self.done.collected += taken;
+    fn collect_cancelled(&mut self) {
+        let other_has_ended = self.exchange.to_other.is_abandoned();
+        let collected = self.own.turn(usize::MAX, panic_not_due).collected as u64;
+        self.progress.collected += collected;
         // A turn may leave some timers for the next one, but not all.
-        assert!(!other_is_gone || taken > 0 || self.done.collected == self.done.handed_over);
+        assert!(
+            !other_has_ended
+                || collected > 0
+                || self.progress.collected == self.progress.handed_over
+        );
     }
 
     /// Cancels the timers of the next batch; returns false if none has arrived.
-    fn cancel(&mut self) -> bool {
+    fn cancel_batch(&mut self) -> bool {
         let Ok(chunk) = self.exchange.from_other.read_chunk(BATCH) else {
             assert!(
                 !self.exchange.from_other.is_abandoned(),
@@ -148,9 +160,9 @@ impl<T: Owner> Party<T> {
         for handle in self.batch.drain(..) {
             cancelled += u64::from(self.other.cancel(handle));
         }
-        self.done.in_cancel += started.elapsed();
+        self.progress.in_cancel += started.elapsed();
         assert_eq!(cancelled, BATCH as u64, "each timer was live");
-        self.done.cancelled += cancelled;
+        self.progress.cancelled += cancelled;
         self.other.return_boxes();
         true
     }
@@ -159,17 +171,17 @@ impl<T: Owner> Party<T> {
     async fn run(mut self, intervals: usize, is_task: bool) -> Vec<Interval> {
         let mut all = Vec::with_capacity(2 * intervals);
         for _ in 0..2 * intervals {
-            self.done = Interval::default();
+            self.progress = Interval::default();
             let (switches_before, started) = (cores::involuntary_switches(), Instant::now());
             while !self.is_done() {
-                self.step();
+                self.run_step();
                 if is_task {
                     yield_now().await;
                 }
             }
             let elapsed = started.elapsed();
-            let undisturbed = cores::involuntary_switches() == switches_before;
-            all.push(Interval { elapsed, undisturbed, ..self.done });
+            let is_undisturbed = cores::involuntary_switches() == switches_before;
+            all.push(Interval { elapsed, is_undisturbed, ..self.progress });
         }
         all
     }
@@ -177,30 +189,31 @@ impl<T: Owner> Party<T> {
 
 /// Runs both parties on pinned threads, and returns their results of each interval.
 pub fn on_threads<T: Owner>(job: Job) -> Vec<[Interval; 2]> {
-    let run = |start, (to_other, of_other): (Sender<T::Remote>, Receiver<T::Remote>)| {
+    let run = |exchange, (to_other, from_other): (Sender<T::Remote>, Receiver<T::Remote>)| {
         let (own, remote) = T::new(job.n);
         to_other.send(remote).expect("the other party waits");
-        let other = of_other.recv().expect("the other party sends");
-        let party = Party::new(own, other, job.n, start);
-        measure::poll_ready(party.run(timers_and_intervals(job).1, false))
+        let other = from_other.recv().expect("the other party sends");
+        let party = Party::new(own, other, job.n, exchange);
+        measure::expect_ready(party.run(timers_and_intervals(job).1, false))
     };
-    let ([first, second], [line, other_line]) = (Exchange::pair(job), channel_pair(mpsc::channel));
-    let (first, second) = cores::on_two(|| run(first, line), || run(second, other_line));
+    let ([first, second], [channel, other_channel]) =
+        (Exchange::pair(job), channel_pair(mpsc::channel));
+    let (first, second) = cores::run_on_two(|| run(first, channel), || run(second, other_channel));
     pair_results(first, second)
 }
 
 pub fn in_tasks<T: Owner + Send + 'static>(job: Job, runtime: &Runtime) -> Vec<[Interval; 2]> {
     let [(first, to_first), (second, to_second)] = [(); 2].map(|()| T::new(job.n));
-    let [start, other_start] = Exchange::pair(job);
+    let [exchange, other_exchange] = Exchange::pair(job);
     // Unconstrained, for the reason given in `run::in_task`.
-    let run = |own: T, other, start| {
+    let run = |own: T, other, exchange| {
         unconstrained(async move {
-            Party::new(own, other, job.n, start).run(timers_and_intervals(job).1, true).await
+            Party::new(own, other, job.n, exchange).run(timers_and_intervals(job).1, true).await
         })
     };
     runtime.block_on(async {
-        let first = tokio::spawn(run(first, to_second, start));
-        let second = tokio::spawn(run(second, to_first, other_start));
+        let first = tokio::spawn(run(first, to_second, exchange));
+        let second = tokio::spawn(run(second, to_first, other_exchange));
         let done = "the run does not panic";
         pair_results(first.await.expect(done), second.await.expect(done))
     })
@@ -214,25 +227,28 @@ fn pair_results(first: Vec<Interval>, second: Vec<Interval>) -> Vec<[Interval; 2
 
 /// Measures ns per timer, from the first add to the last collection, and per call of `cancel`:
 /// medians of the undisturbed intervals or, if there are none, of all intervals.
-pub fn run(job: Job, exchange: impl FnOnce(Job) -> Vec<[Interval; 2]>) -> Vec<Sample> {
-    let both = job.workload == W::XcancelBoth;
+pub fn run(job: Job, exchange_timers: impl FnOnce(Job) -> Vec<[Interval; 2]>) -> Vec<Sample> {
+    let both_directions = job.workload == W::XcancelBoth;
     let before = cores::cache_line_nanos();
-    let intervals = exchange(job);
-    let line = f64::midpoint(before, cores::cache_line_nanos());
-    let timers = timers_and_intervals(job).0 * if both { 2 } else { 1 };
+    let intervals = exchange_timers(job);
+    let cache_line = f64::midpoint(before, cores::cache_line_nanos());
+    let timers = timers_and_intervals(job).0 * if both_directions { 2 } else { 1 };
     let undisturbed: Vec<_> =
-        intervals.iter().filter(|ends| ends.iter().all(|end| end.undisturbed)).collect();
-    let share = 100.0 * undisturbed.len() as f64 / intervals.len() as f64;
-    let counted = if undisturbed.is_empty() { intervals.iter().collect() } else { undisturbed };
+        intervals.iter().filter(|parties| parties.iter().all(|it| it.is_undisturbed)).collect();
+    let undisturbed_percent = 100.0 * undisturbed.len() as f64 / intervals.len() as f64;
+    let counted_intervals =
+        if undisturbed.is_empty() { intervals.iter().collect() } else { undisturbed };
     let per_timer = |spent: Duration| spent.as_nanos() as f64 / timers as f64;
-    let elapsed = median_of(&counted, |[first, second]| {
-        per_timer(if both { first.elapsed.max(second.elapsed) } else { first.elapsed })
+    let elapsed = median_of(&counted_intervals, |[first, second]| {
+        per_timer(if both_directions { first.elapsed.max(second.elapsed) } else { first.elapsed })
     });
-    let call = median_of(&counted, |[first, second]| per_timer(first.in_cancel + second.in_cancel));
+    let call = median_of(&counted_intervals, |[first, second]| {
+        per_timer(first.in_cancel + second.in_cancel)
+    });
     vec![
         job.sample("", "ns", elapsed),
         job.sample("call", "ns", call),
-        job.sample("undisturbed", "%", share),
-        job.sample("line", "ns per round trip", line),
+        job.sample("undisturbed", "%", undisturbed_percent),
+        job.sample("line", "ns per round trip", cache_line),
     ]
 }
