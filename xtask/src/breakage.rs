@@ -24,8 +24,8 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 
 use self::{
-    lists::{plant, records},
-    orderings::weakenings,
+    lists::{parse_records, plant_fault},
+    orderings::weaker_mutants,
     stages::{Stages, Test},
 };
 use crate::{lanes, process, root};
@@ -40,41 +40,42 @@ struct Mutant {
     name: String,
     /// The source file, relative to the root of the repository.
     file: String,
-    broken: String,
+    mutated_text: String,
     is_planted: bool,
     /// The stage and the test that should notice the mutant; `None` if unknown.
     noticed_by: Option<String>,
 }
 
 impl Mutant {
-    fn new(name: String, file: &str, text: &str, place: Range<usize>, with: &str) -> Self {
-        let broken = [&text[..place.start], with, &text[place.end..]].concat();
-        Self { name, file: file.to_owned(), broken, is_planted: false, noticed_by: None }
+    fn new(name: String, file: &str, text: &str, range: Range<usize>, replacement: &str) -> Self {
+        let mutated_text = [&text[..range.start], replacement, &text[range.end..]].concat();
+        Self { name, file: file.to_owned(), mutated_text, is_planted: false, noticed_by: None }
     }
 }
 
 /// Runs `cargo xtask break`. Returns true if, of the mutants that ran, exactly the listed survivors
 /// survived.
 pub(crate) fn run(options: &[&str]) -> Result<bool> {
-    let only = match options {
+    let word = match options {
         [] => "",
         ["--only", word] => *word,
         _ => bail!("usage: cargo xtask break [--only WORD]"),
     };
     let (mut mutants, survivors) = (mutants()?, survivors()?);
-    mutants.retain(|mutant| mutant.name.contains(only) || mutant.file.contains(only));
+    mutants.retain(|mutant| mutant.name.contains(word) || mutant.file.contains(word));
     ensure!(!mutants.is_empty(), "no mutant matches");
-    let cached = fs::read_to_string(cache_path()?).unwrap_or_default();
-    let cached: HashMap<_, _> = cached.lines().filter_map(|line| line.split_once('\t')).collect();
+    let cached_tests = fs::read_to_string(cache_path()?).unwrap_or_default();
+    let cached_tests: HashMap<_, _> =
+        cached_tests.lines().filter_map(|line| line.split_once('\t')).collect();
     for mutant in &mut mutants {
-        let last = cached.get(&mutant.name[..]).map(|by| (*by).to_owned());
-        mutant.noticed_by = mutant.noticed_by.take().or(last);
+        let cached_test = cached_tests.get(&mutant.name[..]).map(|by| (*by).to_owned());
+        mutant.noticed_by = mutant.noticed_by.take().or(cached_test);
     }
     break_each(&mutants, |mutant| survivors.contains(&mutant.name))
 }
 
 fn break_each(mutants: &[Mutant], is_survivor: impl Fn(&Mutant) -> bool) -> Result<bool> {
-    let mut stages = Stages { copy: copy()?, sound_durations: HashMap::new() };
+    let mut stages = Stages { copy: copy_repository()?, sound_durations: HashMap::new() };
     let mut cache = File::options().create(true).append(true).open(cache_path()?)?;
     // Runs these tests before any mutant is planted, so that the sound library is built once.
     for test in mutants.iter().filter_map(Test::expected) {
@@ -82,8 +83,8 @@ fn break_each(mutants: &[Mutant], is_survivor: impl Fn(&Mutant) -> bool) -> Resu
     }
     let (mut survived, mut complaints) = (0, Vec::new());
     for (mutant, number) in mutants.iter().zip(1..) {
-        let noticed = match find_noticing_test(&mut stages, mutant) {
-            Ok(noticed) => noticed,
+        let noticing_test = match find_noticing_test(&mut stages, mutant) {
+            Ok(noticing_test) => noticing_test,
             // For example, the mutant does not compile.
             Err(error) => {
                 println!("[{number}/{}] {}: {error:#}", mutants.len(), mutant.name);
@@ -91,19 +92,20 @@ fn break_each(mutants: &[Mutant], is_survivor: impl Fn(&Mutant) -> bool) -> Resu
                 continue;
             }
         };
-        let by = noticed.as_deref().unwrap_or("SURVIVED");
+        let by = noticing_test.as_deref().unwrap_or("SURVIVED");
         println!("[{number}/{}] {}: {by}", mutants.len(), mutant.name);
-        match (&noticed, is_survivor(mutant)) {
+        match (&noticing_test, is_survivor(mutant)) {
             (None, false) => complaints.push(format!("{} survived", mutant.name)),
             (Some(_), true) => complaints.push(format!("{} is in {SURVIVORS}", mutant.name)),
             _ => (),
         }
-        if let (Some(by), Some(expected), true) = (&noticed, &mutant.noticed_by, mutant.is_planted)
+        if let (Some(by), Some(expected), true) =
+            (&noticing_test, &mutant.noticed_by, mutant.is_planted)
             && by != expected
         {
             println!("    {FAULTS} names another test: {expected}");
         }
-        match noticed {
+        match noticing_test {
             Some(by) => writeln!(cache, "{}\t{by}", mutant.name)?,
             None => survived += 1,
         }
@@ -120,12 +122,12 @@ fn find_noticing_test(stages: &mut Stages, mutant: &Mutant) -> Result<Option<Str
     for test in Test::expected(mutant).into_iter().chain(Test::all(mutant)) {
         stages.ensure_sound_passes(&test)?;
         let path = stages.copy.join(&mutant.file);
-        let sound = fs::read(&path)?;
-        fs::write(&path, &mutant.broken)?;
-        let noticed = stages.run_test(&test);
-        fs::write(&path, sound)?;
-        if let Some(by) = noticed? {
-            return Ok(Some(by));
+        let sound_text = fs::read(&path)?;
+        fs::write(&path, &mutant.mutated_text)?;
+        let noticing_test = stages.run_test(&test);
+        fs::write(&path, sound_text)?;
+        if let Some(test_name) = noticing_test? {
+            return Ok(Some(test_name));
         }
     }
     Ok(None)
@@ -134,12 +136,12 @@ fn find_noticing_test(stages: &mut Stages, mutant: &Mutant) -> Result<Option<Str
 /// Returns all mutants: the weaker orderings of each source file, then the planted faults.
 fn mutants() -> Result<Vec<Mutant>> {
     let (mut mutants, mut errors) = (Vec::new(), Vec::new());
-    for file in sources("src")? {
-        mutants.extend(weakenings(&file, &read(&file)?)?);
+    for file in source_files("src")? {
+        mutants.extend(weaker_mutants(&file, &read_file(&file)?)?);
     }
-    for fault in records(&read(FAULTS)?, FAULT_KEYS)? {
+    for fault in parse_records(&read_file(FAULTS)?, FAULT_KEYS)? {
         let file = fault.single_value("file")?;
-        match read(file).and_then(|text| plant(&fault, file, &text)) {
+        match read_file(file).and_then(|text| plant_fault(&fault, file, &text)) {
             Ok(mutant) => mutants.push(mutant),
             Err(error) => errors.push(error.to_string()),
         }
@@ -149,21 +151,21 @@ fn mutants() -> Result<Vec<Mutant>> {
 }
 
 fn survivors() -> Result<Vec<String>> {
-    let list = read(SURVIVORS)?;
-    let records = records(&list, &["name", "why"])?;
+    let list = read_file(SURVIVORS)?;
+    let records = parse_records(&list, &["name", "why"])?;
     records.iter().map(|record| record.single_value("name").map(str::to_owned)).collect()
 }
 
 /// Returns the source files below a directory, without tests, in order. Does not need git, because
 /// `cargo xtask test` lists the mutants.
-fn sources(directory: &str) -> Result<Vec<String>> {
+fn source_files(directory: &str) -> Result<Vec<String>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(root().join(directory))? {
         let entry = entry?;
         let name = entry.file_name().into_string().unwrap_or_default();
         let path = format!("{directory}/{name}");
         if entry.file_type()?.is_dir() && name != "tests" {
-            files.extend(sources(&path)?);
+            files.extend(source_files(&path)?);
         } else if name != "tests.rs" && entry.path().extension().is_some_and(|it| it == "rs") {
             files.push(path);
         }
@@ -174,13 +176,13 @@ fn sources(directory: &str) -> Result<Vec<String>> {
 
 /// Returns the files of the repository that git does not ignore.
 fn files_not_ignored() -> Result<Vec<String>> {
-    let files = process::output("git ls-files --cached --others --exclude-standard")?;
+    let files = process::stdout_of("git ls-files --cached --others --exclude-standard")?;
     Ok(files.lines().filter(|file| root().join(file).is_file()).map(str::to_owned).collect())
 }
 
 /// Makes a fresh copy of the repository. Cargo builds the copy again, because its files are new.
-fn copy() -> Result<PathBuf> {
-    let copy = directory()?.join("workspace");
+fn copy_repository() -> Result<PathBuf> {
+    let copy = break_directory()?.join("workspace");
     let _ = fs::remove_dir_all(&copy);
     for file in files_not_ignored()? {
         let to = copy.join(&file);
@@ -190,20 +192,20 @@ fn copy() -> Result<PathBuf> {
     Ok(copy)
 }
 
-fn directory() -> Result<PathBuf> {
-    let directory = root().join(lanes::target()).join("break");
+fn break_directory() -> Result<PathBuf> {
+    let directory = root().join(lanes::target_directory()).join("break");
     fs::create_dir_all(&directory)?;
     Ok(directory)
 }
 
-fn read(file: &str) -> Result<String> {
+fn read_file(file: &str) -> Result<String> {
     fs::read_to_string(root().join(file)).with_context(|| file.to_owned())
 }
 
 /// Returns the path of the cache. A line has a mutant, a tab, and the stage and test that noticed
 /// it.
 fn cache_path() -> Result<PathBuf> {
-    Ok(directory()?.join("noticed.txt"))
+    Ok(break_directory()?.join("noticed.txt"))
 }
 
 #[cfg(test)]
@@ -216,8 +218,8 @@ mod tests {
         let count = |name: &str| mutants.iter().filter(|mutant| mutant.name == name).count();
         for mutant in &mutants {
             assert_eq!(count(&mutant.name), 1, "two mutants have the name {}", mutant.name);
-            let sound = read(&mutant.file).expect("readable");
-            assert_ne!(sound, mutant.broken, "{} changes nothing", mutant.name);
+            let sound_text = read_file(&mutant.file).expect("readable");
+            assert_ne!(sound_text, mutant.mutated_text, "{} changes nothing", mutant.name);
         }
         for name in survivors().unwrap_or_else(|error| panic!("{error}")) {
             assert_eq!(count(&name), 1, "the survivor {name} is not a mutant");
@@ -228,14 +230,14 @@ mod tests {
     /// stands for its pattern.
     #[test]
     fn excluded_mutants_are_in_existing_functions() {
-        let config = read(".cargo/mutants.toml").expect("readable");
+        let config = read_file(".cargo/mutants.toml").expect("readable");
         let (_, patterns) = config.split_once("exclude_re = [").expect("a list");
         let (patterns, _) = patterns.split_once("\n]").expect("the end of the list");
         let patterns = patterns.lines().filter(|line| !line.trim_start().starts_with('#'));
         let is_in_name = |c: char| c.is_ascii_lowercase() || c == '_';
         let words = patterns.flat_map(|line| line.split(|c| !is_in_name(c)));
-        let files = sources("src").expect("readable");
-        let text: String = files.iter().map(|file| read(file).expect("readable")).collect();
+        let files = source_files("src").expect("readable");
+        let text: String = files.iter().map(|file| read_file(file).expect("readable")).collect();
         for name in words.filter(|word| word.len() > 1 && word.contains('_')) {
             assert!(text.contains(&format!("fn {name}")), "no function is called {name}");
         }

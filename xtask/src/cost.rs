@@ -15,16 +15,16 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::{
     lanes,
-    process::{on_all_cores, output},
+    process::{on_all_cores, stdout_of},
     root,
 };
 
 const USAGE: &str = "usage: cargo xtask cost [--save [--all]]";
-const BEST: &str = "cost/best.txt";
+const BEST_FILE: &str = "cost/best.txt";
 /// The largest allowed excess of a count over its best, in percent.
-const TOLERANCE: u64 = 3;
+const TOLERANCE_PERCENT: u64 = 3;
 
-const LIVE: u64 = 1_000;
+const LIVE_TIMERS: u64 = 1_000;
 const ITERATIONS: [u64; 2] = [4_096, 8_192];
 /// The variants of corewheel. All other variants are peers.
 const COREWHEEL_VARIANTS: [&str; 3] = ["wheel", "shard", "local"];
@@ -47,22 +47,25 @@ pub(crate) fn run(options: &[&str]) -> Result<bool> {
         println!("SKIPPED cost: {reason}");
         return Ok(true);
     }
-    let default = Program::build("default", "", "")?;
-    let all = Program::build("all", "+all", "--features all")?;
-    let list = output(&format!("'{}' --list", default.path.display()))?;
+    let default_program = Program::build("default", "", "")?;
+    let all_features_program = Program::build("all", "+all", "--features all")?;
+    let list = stdout_of(&format!("'{}' --list", default_program.path.display()))?;
     let cases: Vec<_> = list.lines().filter(|case| !case.starts_with("path")).collect();
-    let corewheel_cases = cases.iter().filter(|case| is_corewheel(case)).map(|case| (&all, *case));
-    let jobs: Vec<_> = cases.iter().map(|case| (&default, *case)).chain(corewheel_cases).collect();
-    let instructions = count(&jobs)?;
+    let corewheel_cases =
+        cases.iter().filter(|case| is_corewheel(case)).map(|case| (&all_features_program, *case));
+    let jobs: Vec<_> =
+        cases.iter().map(|case| (&default_program, *case)).chain(corewheel_cases).collect();
+    let instructions = count_instructions(&jobs)?;
 
     let (versions, mut best) = (versions()?, Best::read()?);
-    println!("instructions per operation, {LIVE} live timers; {versions}");
+    println!("instructions per operation, {LIVE_TIMERS} live timers; {versions}");
     println!("a timer stores 24 bytes, one of `wheel` and `shard` 8");
     print_row(["operation variant", "default", "locked", "best", "all features", "best"]);
     for case in cases {
         let with_all = format!("{case}+all");
         let [count, locked] = instructions[case];
-        let locked = if default.locked.is_empty() { "-".into() } else { format_tenths(locked) };
+        let locked =
+            if default_program.locked.is_empty() { "-".into() } else { format_tenths(locked) };
         let count_all =
             instructions.get(&with_all).map_or(String::new(), |count| format_tenths(count[0]));
         let [best, best_all] = [case, &with_all].map(|case| best.format_best(case, &instructions));
@@ -78,7 +81,9 @@ pub(crate) fn run(options: &[&str]) -> Result<bool> {
     }
     let is_worse = instructions.keys().any(|case| best.is_worse(case, &instructions));
     if is_worse {
-        println!("\nFAILED: counts marked with ! are more than {TOLERANCE} % above their best");
+        println!(
+            "\nFAILED: counts marked with ! are more than {TOLERANCE_PERCENT} % above their best"
+        );
     }
     Ok(!is_worse)
 }
@@ -99,7 +104,7 @@ fn format_tenths(tenths: Tenths) -> String {
 
 /// Returns the versions of the tools on which a count depends, in one line.
 fn versions() -> Result<String> {
-    let [rustc, valgrind] = ["rustc --version", "valgrind --version"].map(output);
+    let [rustc, valgrind] = ["rustc --version", "valgrind --version"].map(stdout_of);
     Ok(format!("{} {} {}", rustc?.trim(), valgrind?.trim(), env::consts::ARCH))
 }
 
@@ -111,19 +116,19 @@ struct Best {
 impl Best {
     /// Reads the file: a line with the versions, then lines `OPERATION VARIANT INSTRUCTIONS`.
     fn read() -> Result<Self> {
-        let text = fs::read_to_string(root().join(BEST))?;
+        let text = fs::read_to_string(root().join(BEST_FILE))?;
         let (versions, lines) = text.split_once('\n').context("cost/best.txt has no counts")?;
         let count = |line: &str| {
             let (case, count) = line.rsplit_once(' ').context("a count follows each case")?;
             Ok((case.to_owned(), count.replace('.', "").parse()?))
         };
-        let counts = lines.lines().map(count).collect::<Result<_>>().context(BEST)?;
+        let counts = lines.lines().map(count).collect::<Result<_>>().context(BEST_FILE)?;
         Ok(Self { versions: versions.to_owned(), counts })
     }
 
     fn is_worse(&self, case: &str, counts: &Counts) -> bool {
         let pair = self.counts.get(case).zip(counts.get(case));
-        pair.is_some_and(|(best, count)| count[0] * 100 > best * (100 + TOLERANCE))
+        pair.is_some_and(|(best, count)| count[0] * 100 > best * (100 + TOLERANCE_PERCENT))
     }
 
     fn format_best(&self, case: &str, counts: &Counts) -> String {
@@ -135,15 +140,16 @@ impl Best {
 
     /// Saves corewheel's counts that are below their best; with `save_all`, saves all.
     fn save(&mut self, versions: &str, counts: &Counts, save_all: bool) -> Result<()> {
-        let old = mem::take(&mut self.counts);
+        let old_counts = mem::take(&mut self.counts);
         for (case, &[count, _]) in counts.iter().filter(|(case, _)| is_corewheel(case)) {
-            let best = old.get(case).filter(|_| !save_all).map_or(count, |best| count.min(*best));
+            let best =
+                old_counts.get(case).filter(|_| !save_all).map_or(count, |best| count.min(*best));
             self.counts.insert(case.clone(), best);
         }
         let lines =
             self.counts.iter().map(|(case, count)| format!("{case} {}\n", format_tenths(*count)));
         let text = format!("{versions}\n{}", lines.collect::<String>());
-        Ok(fs::write(root().join(BEST), text)?)
+        Ok(fs::write(root().join(BEST_FILE), text)?)
     }
 }
 
@@ -157,11 +163,11 @@ struct Program {
 impl Program {
     fn build(name: &str, suffix: &'static str, options: &str) -> Result<Self> {
         // Overrides the user's flags, which would change the counts.
-        output(&format!(
+        stdout_of(&format!(
             "CARGO_ENCODED_RUSTFLAGS= cargo build --quiet --locked -p corewheel-cost --profile cost \
              {options}"
         ))?;
-        let directory = root().join(lanes::target()).join("cost");
+        let directory = root().join(lanes::target_directory()).join("cost");
         // Copies the file, because the next build with other features replaces it.
         let path = directory.join(format!("cost-{name}"));
         fs::copy(directory.join("cost"), &path)?;
@@ -174,22 +180,22 @@ impl Program {
     /// Runs a case under callgrind. Returns the numbers of all and of locked instructions.
     fn instructions(&self, case: &str, iterations: u64) -> Result<[u64; 2]> {
         let file = self.path.with_extension(format!("{}.{iterations}", case.replace(' ', ".")));
-        output(&format!(
+        stdout_of(&format!(
             "valgrind --tool=callgrind --compress-strings=no --compress-pos=no --dump-instr=yes \
-             --callgrind-out-file='{}' '{}' {case} {LIVE} {iterations}",
+             --callgrind-out-file='{}' '{}' {case} {LIVE_TIMERS} {iterations}",
             file.display(),
             self.path.display()
         ))?;
         let profile = fs::read_to_string(&file)?;
         fs::remove_file(file)?;
-        Ok(count_own(&profile, &self.path.to_string_lossy(), &self.locked))
+        Ok(count_self_instructions(&profile, &self.path.to_string_lossy(), &self.locked))
     }
 }
 
 /// Returns the addresses of x86's locked instructions, such as `lock xadd`. Finds none without
 /// objdump.
 fn locked_instructions(program: &Path) -> HashSet<String> {
-    let code = output(&format!("objdump -d --no-show-raw-insn '{}'", program.display()));
+    let code = stdout_of(&format!("objdump -d --no-show-raw-insn '{}'", program.display()));
     let code = code.unwrap_or_default();
     let is_locked =
         |code: &str| code.starts_with("lock ") || (code.starts_with("xchg ") && code.contains('('));
@@ -200,8 +206,8 @@ fn locked_instructions(program: &Path) -> HashSet<String> {
 
 /// Returns the numbers of all and of locked instructions in a profile. Skips the line after
 /// `calls=`, which has the count of a callee.
-fn count_own(profile: &str, program: &str, locked: &HashSet<String>) -> [u64; 2] {
-    let ([mut all, mut in_locked], mut is_program, mut lines) = ([0, 0], false, profile.lines());
+fn count_self_instructions(profile: &str, program: &str, locked: &HashSet<String>) -> [u64; 2] {
+    let ([mut all, mut locked_count], mut is_program, mut lines) = ([0, 0], false, profile.lines());
     while let Some(line) = lines.next() {
         if line.starts_with("calls=") {
             lines.next();
@@ -212,23 +218,26 @@ fn count_own(profile: &str, program: &str, locked: &HashSet<String>) -> [u64; 2]
             let is_locked = words.next().is_some_and(|address| locked.contains(address));
             let count = words.nth(1).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
             all += count;
-            in_locked += if is_program && is_locked { count } else { 0 };
+            locked_count += if is_program && is_locked { count } else { 0 };
         }
     }
-    [all, in_locked]
+    [all, locked_count]
 }
 
 /// Counts the instructions per operation of each case, on all cores. Purgatories hash keys with a
 /// random secret, so their counts are medians.
-fn count(jobs: &[(&Program, &str)]) -> Result<Counts> {
+fn count_instructions(jobs: &[(&Program, &str)]) -> Result<Counts> {
     let work = |&(program, case): &(&Program, &str)| {
-        let [few, many] = ITERATIONS;
+        let [few_iterations, many_iterations] = ITERATIONS;
         let count_once = |_| {
-            let [start, end] =
-                [program.instructions(case, few)?, program.instructions(case, many)?];
-            let operations = many - few;
-            let per_operation =
-                |i: usize| (end[i].saturating_sub(start[i]) * 10 + operations / 2) / operations;
+            let [few_counts, many_counts] = [
+                program.instructions(case, few_iterations)?,
+                program.instructions(case, many_iterations)?,
+            ];
+            let operations = many_iterations - few_iterations;
+            let per_operation = |i: usize| {
+                (many_counts[i].saturating_sub(few_counts[i]) * 10 + operations / 2) / operations
+            };
             Ok([0, 1].map(per_operation))
         };
         let runs = if case.starts_with("purgatory") { 5 } else { 1 };
@@ -248,14 +257,18 @@ mod tests {
         let case = "reset wheel";
         let best = BTreeMap::from([(case.to_owned(), 1_000)]);
         let best = Best { versions: String::new(), counts: best };
-        let shown = |count| best.format_best(case, &Counts::from([(case.to_owned(), [count, 0])]));
-        assert_eq!([1_030, 1_031].map(shown), ["100.0", "! 100.0"]);
+        let formatted =
+            |count| best.format_best(case, &Counts::from([(case.to_owned(), [count, 0])]));
+        assert_eq!([1_030, 1_031].map(formatted), ["100.0", "! 100.0"]);
         assert!(!best.is_worse("reset shard", &Counts::from([("reset shard".to_owned(), [9, 0])])));
     }
 
     #[test]
     fn counts_of_callees_are_left_out() {
         let profile = "events: Ir\n\nob=a\n0x10 0 3\ncfn=b\ncalls=1 0x20\n0x12 0 9\n0x14 0 1\n";
-        assert_eq!(count_own(profile, "a", &HashSet::from(["0x14".to_owned()])), [4, 1]);
+        assert_eq!(
+            count_self_instructions(profile, "a", &HashSet::from(["0x14".to_owned()])),
+            [4, 1]
+        );
     }
 }

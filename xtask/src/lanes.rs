@@ -4,7 +4,7 @@ use std::{env, path::PathBuf, sync::LazyLock, time::Duration};
 
 use serde_json::Value;
 
-use crate::{process::output, root};
+use crate::{process::stdout_of, root};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Lane {
@@ -25,13 +25,13 @@ struct Table {
 
 static TABLE: LazyLock<Table> = LazyLock::new(|| parse(include_str!("../lanes.txt")));
 
-pub(crate) fn all() -> &'static [Lane] {
+pub(crate) fn all_lanes() -> &'static [Lane] {
     &TABLE.lanes
 }
 
 /// Returns the names of the groups that are commands of their own.
-pub(crate) fn campaigns() -> Vec<&'static str> {
-    let mut groups: Vec<_> = all().iter().map(|lane| lane.group).collect();
+pub(crate) fn command_groups() -> Vec<&'static str> {
+    let mut groups: Vec<_> = all_lanes().iter().map(|lane| lane.group).collect();
     groups.dedup();
     groups.retain(|group| !["test", "all", "break"].contains(group));
     groups
@@ -40,21 +40,21 @@ pub(crate) fn campaigns() -> Vec<&'static str> {
 fn parse(table: &'static str) -> Table {
     let (mut lanes, mut tools, mut group) = (Vec::<Lane>::new(), Vec::new(), "");
     let mut words = vec![
-        ("$TARGET", target().display().to_string()),
-        ("$BREAK", root().join(target()).join("break").display().to_string()),
+        ("$TARGET", target_directory().display().to_string()),
+        ("$BREAK", root().join(target_directory()).join("break").display().to_string()),
         ("$VERSION", env!("CARGO_PKG_VERSION").to_owned()),
         ("$MSRV", env!("CARGO_PKG_RUST_VERSION").to_owned()),
     ];
     for line in table.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let mut expanded = line.to_owned();
-        for (word, meaning) in &words {
-            expanded = expanded.replace(word, meaning);
+        for (word, value) in &words {
+            expanded = expanded.replace(word, value);
         }
         if let Some(heading) = line.strip_prefix('[') {
             group = heading.trim_end_matches(']');
         } else if group == "words" {
-            let (word, meaning) = line.split_once(' ').expect("a word has a meaning");
-            words.push((word, meaning.to_owned()));
+            let (word, value) = line.split_once(' ').expect("a word has a meaning");
+            words.push((word, value.to_owned()));
         } else if group == "tools" {
             let mut parts = expanded.split(" | ").map(str::to_owned);
             tools.push([(); 3].map(|()| parts.next().expect("a tool has three parts")));
@@ -71,21 +71,22 @@ fn parse(table: &'static str) -> Table {
             lanes.push(Lane { group, name, limit, is_parallel, command: String::new() });
         }
     }
-    let excluded = UNBUILDABLE.iter().map(|(package, _)| format!(" --exclude {package}"));
+    let excluded = UNBUILDABLE_PACKAGES.iter().map(|(package, _)| format!(" --exclude {package}"));
     let workspace = format!(" --workspace{}", excluded.collect::<String>());
     for lane in &mut lanes {
         lane.command = lane.command.replace(" --workspace", &workspace);
     }
-    let repeat = |lane: Lane| {
-        let names = if lane.name == "$PACKAGE" { integrations() } else { vec![lane.name] };
+    let expand_package = |lane: Lane| {
+        let names =
+            if lane.name == "$PACKAGE" { integration_directories() } else { vec![lane.name] };
         let command = move |name| lane.command.replace("$PACKAGE", name);
         names.into_iter().map(move |name| Lane { name, command: command(name), ..lane })
     };
-    Table { lanes: lanes.into_iter().flat_map(repeat).collect(), tools }
+    Table { lanes: lanes.into_iter().flat_map(expand_package).collect(), tools }
 }
 
 /// Returns the directories of the packages below `integrations/`.
-fn integrations() -> Vec<&'static str> {
+fn integration_directories() -> Vec<&'static str> {
     let name = |package: &'static Value| {
         let path = package["manifest_path"].as_str()?.strip_suffix("/Cargo.toml")?;
         Some(path.rsplit_once("/integrations/")?.1)
@@ -101,7 +102,7 @@ impl Lane {
     /// Returns the first reason why the lane cannot run here, and whether that is a failure.
     pub(crate) fn reason_not_to_run(&self) -> Option<(String, bool)> {
         let names = |package: &str| self.command.contains(&format!("-p {package} "));
-        if let Some((_, reason)) = UNBUILDABLE.iter().find(|(package, _)| names(package)) {
+        if let Some((_, reason)) = UNBUILDABLE_PACKAGES.iter().find(|(package, _)| names(package)) {
             return Some((reason.clone(), false));
         }
         // In the group `test`, a missing tool is a failure, because these tools come with Rust.
@@ -114,26 +115,27 @@ impl Lane {
 /// Returns which tool of a command is missing, and how to install it.
 pub(crate) fn missing_tool(command: &str) -> Option<String> {
     let is_missing =
-        |[part, probe, _]: &&[String; 3]| command.contains(part) && output(probe).is_err();
+        |[part, probe, _]: &&[String; 3]| command.contains(part) && stdout_of(probe).is_err();
     let [_, probe, install] = TABLE.tools.iter().find(is_missing)?;
     Some(format!("`{probe}` fails; install with: {install}"))
 }
 
 /// Returns the target directory of cargo, absolute or relative to the root.
-pub(crate) fn target() -> PathBuf {
+pub(crate) fn target_directory() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from)
 }
 
 pub(crate) static PACKAGES: LazyLock<Vec<Value>> = LazyLock::new(|| {
-    let json = output("cargo metadata --no-deps --format-version 1 --locked").expect("cargo runs");
+    let json =
+        stdout_of("cargo metadata --no-deps --format-version 1 --locked").expect("cargo runs");
     let metadata: Value = serde_json::from_str(&json).expect("valid JSON");
     metadata["packages"].as_array().expect("packages").clone()
 });
 
 /// The packages of the workspace that cannot be built here, each with the reason: it needs a newer
 /// Rust, or its manifest names a tool that is not installed.
-pub(crate) static UNBUILDABLE: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
-    let rustc = output("rustc --version").expect("rustc runs");
+pub(crate) static UNBUILDABLE_PACKAGES: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
+    let rustc = stdout_of("rustc --version").expect("rustc runs");
     let version = rustc.split(' ').nth(1).unwrap_or_default();
     let reason = |package: &Value| {
         let name = package["name"].as_str()?;
@@ -146,13 +148,13 @@ fn reason_to_skip(package: &Value, version: &str) -> Option<String> {
     let numbers = |version: &str| -> Vec<u32> {
         version.split(['.', '-']).map_while(|number| number.parse().ok()).collect()
     };
-    if let Some(needs) = package["rust_version"].as_str()
-        && numbers(needs) > numbers(version)
+    if let Some(minimum_rust) = package["rust_version"].as_str()
+        && numbers(minimum_rust) > numbers(version)
     {
-        return Some(format!("needs Rust {needs}, this is {version}"));
+        return Some(format!("needs Rust {minimum_rust}, this is {version}"));
     }
     let mut tools = package["metadata"]["xtask"]["needs-tools"].as_str()?.split(' ');
-    let missing = tools.find(|tool| output(&format!("command -v {tool}")).is_err())?;
+    let missing = tools.find(|tool| stdout_of(&format!("command -v {tool}")).is_err())?;
     Some(format!("needs the tool `{missing}`"))
 }
 
@@ -163,22 +165,22 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::process::shell;
+    use crate::process::shell_command;
 
     #[test]
     fn a_lane_fails_if_its_tool_fails() {
         // Not in the root, because the lane `lateness` rewrites a file.
-        let directory = root().join(target()).join("failing-lanes");
+        let directory = root().join(target_directory()).join("failing-lanes");
         fs::create_dir_all(directory.join("doc")).expect("writable");
         fs::write(directory.join("doc/lateness.md"), "").expect("writable");
         // The lane `semver` passes if there is no release.
-        for lane in all().iter().filter(|it| it.group != "break" && it.name != "semver") {
+        for lane in all_lanes().iter().filter(|it| it.group != "break" && it.name != "semver") {
             let tools = if lane.command.contains("valgrind --tool") {
                 "cargo() { true; }; valgrind() { false; };"
             } else {
                 "cargo() { false; };"
             };
-            let mut shell = shell(&format!("{tools} {}", lane.command));
+            let mut shell = shell_command(&format!("{tools} {}", lane.command));
             let output = shell.current_dir(&directory).output().expect("started");
             assert!(!output.status.success(), "{} passes", lane.name);
         }
@@ -195,7 +197,8 @@ mod tests {
                 Some("bin") if path.contains("/demos/") => format!("--bin {name} "),
                 _ => continue,
             };
-            let has_lane = all().iter().any(|lane| format!("{} ", lane.command).contains(&words));
+            let has_lane =
+                all_lanes().iter().any(|lane| format!("{} ", lane.command).contains(&words));
             assert!(has_lane, "{path} has no lane");
         }
     }
@@ -240,7 +243,7 @@ mod tests {
             let option = format!("-p {name} ");
             let publishes =
                 |it: &Lane| it.command.contains("publish") && it.command.contains(&option);
-            let has_lane = all().iter().any(publishes);
+            let has_lane = all_lanes().iter().any(publishes);
             assert!(has_lane, "no lane packages {name}");
         }
     }

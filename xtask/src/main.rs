@@ -33,8 +33,8 @@ fn main() -> ExitCode {
         ["test", "--only", word] => run::run(|lane| lane.is_test() && lane.name.contains(word)),
         ["break", ref options @ ..] => breakage::run(options),
         ["cost", ref options @ ..] => cost::run(options),
-        [group] if lanes::campaigns().contains(&group) => run::run(|lane| lane.group == group),
-        _ => Err(anyhow!("{USAGE}{}", lanes::campaigns().join(", "))),
+        [group] if lanes::command_groups().contains(&group) => run::run(|lane| lane.group == group),
+        _ => Err(anyhow!("{USAGE}{}", lanes::command_groups().join(", "))),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

@@ -15,15 +15,15 @@ use anyhow::{Result, ensure};
 use crate::root;
 
 /// Returns a shell that runs `command` in the root of the repository.
-pub(crate) fn shell(command: &str) -> Command {
+pub(crate) fn shell_command(command: &str) -> Command {
     let mut shell = Command::new("sh");
     shell.args(["-c", command]).current_dir(root());
     shell
 }
 
 /// Runs a command and returns its standard output.
-pub(crate) fn output(command: &str) -> Result<String> {
-    let output = shell(command).output()?;
+pub(crate) fn stdout_of(command: &str) -> Result<String> {
+    let output = shell_command(command).output()?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     ensure!(output.status.success(), "{command}: {}\n{}", output.status, text(&output.stderr));
     Ok(text(&output.stdout))
@@ -45,8 +45,10 @@ pub(crate) fn supervise(
             // Kills each descendant by its id: all share the process group of xtask, so that an
             // interrupt at the terminal reaches them too. The kill fails if a process has ended
             // already.
-            let _ =
-                output(&format!("kill -KILL {}", process_tree(&child.id().to_string()).join(" ")));
+            let _ = stdout_of(&format!(
+                "kill -KILL {}",
+                process_tree(&child.id().to_string()).join(" ")
+            ));
             child.wait()?;
             return Ok(None);
         }
@@ -56,7 +58,7 @@ pub(crate) fn supervise(
 
 /// Like [`supervise`], but writes the command's output to the file `log`, and also returns it.
 /// `should_stop` gets the output so far.
-pub(crate) fn supervise_log(
+pub(crate) fn supervise_and_log(
     log: &Path,
     command: &mut Command,
     limit: Duration,
@@ -82,12 +84,12 @@ fn process_tree(process: &str) -> Vec<String> {
 /// Calls `work` for each item, on all cores. Returns the results in the order of completion.
 pub(crate) fn on_all_cores<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let (waiting, done) = (Mutex::new(items.iter()), Mutex::new(Vec::new()));
-    let next = || waiting.lock().expect("no holder panics").next();
+    let (remaining_items, results) = (Mutex::new(items.iter()), Mutex::new(Vec::new()));
+    let next_item = || remaining_items.lock().expect("no holder panics").next();
     let work = || {
-        while let Some(item) = next() {
+        while let Some(item) = next_item() {
             let result = work(item);
-            done.lock().expect("no holder panics").push(result);
+            results.lock().expect("no holder panics").push(result);
         }
     };
     thread::scope(|scope| {
@@ -95,7 +97,7 @@ pub(crate) fn on_all_cores<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R
             scope.spawn(work);
         }
     });
-    done.into_inner().expect("no holder panics")
+    results.into_inner().expect("no holder panics")
 }
 
 #[cfg(test)]
@@ -107,12 +109,12 @@ mod tests {
     #[test]
     fn a_timed_out_process_is_killed_with_its_descendants() {
         let (start, (reader, writer)) = (Instant::now(), io::pipe().expect("a pipe"));
-        let mut shell = shell("sleep 60 & sleep 60");
+        let mut shell = shell_command("sleep 60 & sleep 60");
         shell.stdout(writer);
-        let ended = supervise(&mut shell, Duration::from_millis(300), || false).expect("started");
+        let status = supervise(&mut shell, Duration::from_millis(300), || false).expect("started");
         drop(shell);
         // The pipe ends when the last process with its other end has ended.
         assert_eq!(io::read_to_string(reader).expect("readable"), "");
-        assert!(ended.is_none() && start.elapsed() < Duration::from_secs(30));
+        assert!(status.is_none() && start.elapsed() < Duration::from_secs(30));
     }
 }

@@ -9,13 +9,13 @@ use super::{Mutant, orderings::functions};
 pub(super) struct Record<'list>(Vec<(&'list str, &'list str)>);
 
 impl<'list> Record<'list> {
-    pub(super) fn all(&self, key: &str) -> Vec<&'list str> {
+    pub(super) fn values_of(&self, key: &str) -> Vec<&'list str> {
         self.0.iter().filter(|(of, _)| *of == key).map(|(_, value)| *value).collect()
     }
 
     /// Returns the value of a key that must occur once.
     pub(super) fn single_value(&self, key: &str) -> Result<&'list str> {
-        match self.all(key)[..] {
+        match self.values_of(key)[..] {
             [value] if !value.is_empty() => Ok(value),
             _ => bail!("a record needs one line `{key}`: {:?}", self.0[0]),
         }
@@ -23,7 +23,7 @@ impl<'list> Record<'list> {
 }
 
 /// Reads the records of a list. Each record must have a name and a reason, and only keys of `keys`.
-pub(super) fn records<'list>(list: &'list str, keys: &[&str]) -> Result<Vec<Record<'list>>> {
+pub(super) fn parse_records<'list>(list: &'list str, keys: &[&str]) -> Result<Vec<Record<'list>>> {
     let mut records = vec![Record(Vec::new())];
     for line in list.lines().filter(|line| !line.starts_with('#')) {
         let (key, value) = line.split_once(' ').unwrap_or((line, ""));
@@ -38,39 +38,40 @@ pub(super) fn records<'list>(list: &'list str, keys: &[&str]) -> Result<Vec<Reco
     records.retain(|record| !record.0.is_empty());
     for record in &records {
         record.single_value("name")?;
-        ensure!(!record.all("why").is_empty(), "no reason: {:?}", record.0[0]);
+        ensure!(!record.values_of("why").is_empty(), "no reason: {:?}", record.0[0]);
     }
     Ok(records)
 }
 
 /// Plants a fault in the text of its file. Fails unless the text to replace occurs exactly once.
-pub(super) fn plant(fault: &Record<'_>, file: &str, text: &str) -> Result<Mutant> {
-    let (name, wanted) = (fault.single_value("name")?, fault.all("find").join("\n"));
-    let mut region = 0..text.len();
-    if let [function] = fault.all("within")[..] {
+pub(super) fn plant_fault(fault: &Record<'_>, file: &str, text: &str) -> Result<Mutant> {
+    let (name, text_to_find) = (fault.single_value("name")?, fault.values_of("find").join("\n"));
+    let mut search_range = 0..text.len();
+    if let [function] = fault.values_of("within")[..] {
         let mut bodies = functions(text)?;
         bodies.retain(|(name, _)| name == function);
         let [(_, body)] = &bodies[..] else {
             bail!("\"{name}\": {file} has not one function {function}");
         };
-        region = body.clone();
+        search_range = body.clone();
     }
-    let layout = layout_of(&wanted)?;
-    let places: Vec<_> = layout.find_iter(&text[region.clone()]).map(|it| it.range()).collect();
-    let [place] = &places[..] else {
-        bail!("\"{name}\" is found {} times in {file}, not once:\n{wanted}", places.len());
+    let layout = any_layout_of(&text_to_find)?;
+    let matches: Vec<_> =
+        layout.find_iter(&text[search_range.clone()]).map(|it| it.range()).collect();
+    let [place] = &matches[..] else {
+        bail!("\"{name}\" is found {} times in {file}, not once:\n{text_to_find}", matches.len());
     };
-    let place = region.start + place.start..region.start + place.end;
-    let with = fault.all("with").join("\n");
+    let place = search_range.start + place.start..search_range.start + place.end;
+    let with = fault.values_of("with").join("\n");
     let mut mutant = Mutant::new(name.to_owned(), file, text, place, &with);
     mutant.is_planted = true;
-    mutant.noticed_by = fault.all("by").first().map(|by| (*by).to_owned());
+    mutant.noticed_by = fault.values_of("by").first().map(|by| (*by).to_owned());
     Ok(mutant)
 }
 
 /// Returns a pattern for `text` in any layout of rustfmt: with other white space, and with or
 /// without a comma before a closing bracket.
-fn layout_of(text: &str) -> Result<Regex> {
+fn any_layout_of(text: &str) -> Result<Regex> {
     let text = text.split_whitespace().collect::<String>();
     let part = |part: char| {
         let comma = if ")]}".contains(part) { r",?[ \n]*" } else { "" };
@@ -89,8 +90,8 @@ mod tests {
 
     fn source_with_fault(lines: &str) -> Result<String> {
         let list = format!("# a list\n\nname  n\nwhy   it is\nwhy   gone\n{lines}\n");
-        let records = records(&list, super::super::FAULT_KEYS)?;
-        plant(&records[0], "src/a.rs", SOURCE).map(|mutant| mutant.broken)
+        let records = parse_records(&list, super::super::FAULT_KEYS)?;
+        plant_fault(&records[0], "src/a.rs", SOURCE).map(|mutant| mutant.mutated_text)
     }
 
     #[test]

@@ -10,10 +10,10 @@ use super::Mutant;
 
 /// Replaces comments and test modules in the text of a file by blanks.
 fn blank_non_code(text: &str) -> Result<String> {
-    let no_code =
+    let non_code_pattern =
         r"//[^\n]*|(?ms:^#\[cfg\((all\()?test[,)][^\n]*\n(#[^\n]*\n)*mod [a-z_]+ \{$.*?^\})";
-    let blanks = |found: &regex::Captures<'_>| " ".repeat(found[0].len());
-    Ok(Regex::new(no_code)?.replace_all(text, blanks).into_owned())
+    let blanks = |captures: &regex::Captures<'_>| " ".repeat(captures[0].len());
+    Ok(Regex::new(non_code_pattern)?.replace_all(text, blanks).into_owned())
 }
 
 /// Returns the names and ranges of all functions. A range ends at the next `}` indented like the
@@ -23,23 +23,23 @@ pub(super) fn functions(text: &str) -> Result<Vec<(String, Range<usize>)>> {
     let head = Regex::new(
         r#"(?m)^( *)(?:pub |pub\([a-z]+\) |const |unsafe |extern "C" )*fn ([a-z_0-9]+)"#,
     )?;
-    let function = |found: regex::Captures<'_>| {
-        let name = found.get(2).expect("each function has a name");
-        let end = format!("\n{}}}\n", &found[1]);
+    let function = |captures: regex::Captures<'_>| {
+        let name = captures.get(2).expect("each function has a name");
+        let end = format!("\n{}}}\n", &captures[1]);
         let end = code[name.end()..].find(&end).map_or(code.len(), |end| name.end() + end);
         (name.as_str().to_owned(), name.start()..end)
     };
     Ok(head.captures_iter(&code).map(function).collect())
 }
 
-/// Returns the name of the call that has an argument at `at`, and the position of the name.
-fn call_around(code: &str, at: usize) -> (&str, usize) {
+/// Returns the name of the call that has an argument at `position`, and the position of the name.
+fn enclosing_call(code: &str, position: usize) -> (&str, usize) {
     let mut depth = 0;
     let is_enclosing_bracket = |part: char| {
         depth += i32::from(")]}".contains(part)) - i32::from("([{".contains(part));
         depth < 0
     };
-    let open = code[..at].rfind(is_enclosing_bracket).unwrap_or(0);
+    let open = code[..position].rfind(is_enclosing_bracket).unwrap_or(0);
     let start = code[..open].rfind(|part: char| !part.is_alphanumeric() && part != '_');
     let start = start.map_or(0, |before| before + 1);
     (&code[start..open], start)
@@ -47,7 +47,7 @@ fn call_around(code: &str, at: usize) -> (&str, usize) {
 
 /// Returns the mutants of `file`, each with one ordering that is a step weaker. Fails if an
 /// ordering is not an argument `Ordering::X` of a call, or is `SeqCst` and the call is no fence.
-pub(super) fn weakenings(file: &str, text: &str) -> Result<Vec<Mutant>> {
+pub(super) fn weaker_mutants(file: &str, text: &str) -> Result<Vec<Mutant>> {
     let module = file.trim_start_matches("src/").trim_end_matches(".rs").trim_end_matches("/mod");
     let module = module.replace('/', "::");
     if !text.contains("Ordering") {
@@ -56,16 +56,16 @@ pub(super) fn weakenings(file: &str, text: &str) -> Result<Vec<Mutant>> {
     let (code, functions, mut mutants) = (blank_non_code(text)?, functions(text)?, Vec::new());
     let orderings =
         Regex::new(r"([A-Za-z]+::)?(?-u:\b)(Relaxed|Acquire|Release|AcqRel|SeqCst)(?-u:\b)")?;
-    for found in orderings.captures_iter(&code) {
-        let (ordering, place) = (&found[2], found.get(2).expect("the group matches").range());
-        let (call, start) = call_around(&code, place.start);
-        let is_path = found.get(1).is_some_and(|path| path.as_str() == "Ordering::");
+    for captures in orderings.captures_iter(&code) {
+        let (ordering, range) = (&captures[2], captures.get(2).expect("the group matches").range());
+        let (call, start) = enclosing_call(&code, range.start);
+        let is_path = captures.get(1).is_some_and(|path| path.as_str() == "Ordering::");
         if !is_path || call.is_empty() || (ordering == "SeqCst" && !call.starts_with("fence")) {
-            let line = text[..place.start].matches('\n').count() + 1;
+            let line = text[..range.start].matches('\n').count() + 1;
             bail!("{file}:{line}: an ordering that `break` cannot weaken");
         }
-        let around = functions.iter().rfind(|(_, body)| body.contains(&place.start));
-        let function = around.map_or("", |(name, _)| name);
+        let enclosing_function = functions.iter().rfind(|(_, body)| body.contains(&range.start));
+        let function = enclosing_function.map_or("", |(name, _)| name);
         // No fence is weaker than Acquire or Release, so the mutant has no fence.
         let weaker: &[_] = match (ordering, call) {
             ("Acquire" | "Release", "fence") => &["none"],
@@ -76,11 +76,11 @@ pub(super) fn weakenings(file: &str, text: &str) -> Result<Vec<Mutant>> {
         };
         for weaker in weaker {
             let name = format!("{module}::{function} {call}: {ordering} -> {weaker}");
-            let (place, with) = match *weaker {
-                "none" => (start..place.end + ")".len(), "()"),
-                weaker => (place.clone(), weaker),
+            let (range, replacement) = match *weaker {
+                "none" => (start..range.end + ")".len(), "()"),
+                weaker => (range.clone(), weaker),
             };
-            mutants.push(Mutant::new(name, file, text, place, with));
+            mutants.push(Mutant::new(name, file, text, range, replacement));
         }
     }
     number_duplicates(&mut mutants);
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     fn mutants(text: &str) -> Result<Vec<Mutant>> {
-        weakenings("src/part/word.rs", text)
+        weaker_mutants("src/part/word.rs", text)
     }
 
     #[test]
@@ -134,9 +134,9 @@ mod tests {
     fn a_weakening_changes_one_place_in_the_text() {
         let text = "fn a() {\n    let µ = 1; x.load(Ordering::Acquire);\n}\n";
         let mutant = &mutants(text).expect("understood")[0];
-        assert_eq!(mutant.broken, text.replace("Acquire", "Relaxed"));
+        assert_eq!(mutant.mutated_text, text.replace("Acquire", "Relaxed"));
         let text = "fn a() { fence(Ordering::Acquire); }";
-        assert_eq!(mutants(text).expect("understood")[0].broken, "fn a() { (); }");
+        assert_eq!(mutants(text).expect("understood")[0].mutated_text, "fn a() { (); }");
     }
 
     #[test]

@@ -11,10 +11,10 @@ use std::{
 use anyhow::{Result, bail};
 use serde_json::Value;
 
-use super::{Mutant, directory};
+use super::{Mutant, break_directory};
 use crate::{
     lanes::{self, Lane},
-    process::{shell, supervise_log},
+    process::{shell_command, supervise_and_log},
     root,
 };
 
@@ -51,26 +51,27 @@ impl Test {
         let stage = stages().find(|lane| lane.name == stage)?;
         let declaration = format!("fn {}(", name.rsplit("::").next()?);
         if name.contains("tests::") {
-            let is_unit_test = declares(&root().join("src"), &declaration);
+            let is_unit_test = any_file_contains(&root().join("src"), &declaration);
             return is_unit_test.then(|| Self::new(stage, Some("--lib"), name));
         }
-        let is_tested = |package: &&Value| {
+        let is_run_by_stage = |package: &&Value| {
             let option = package["name"].as_str().map(|name| format!("-p {name} "));
             option.is_some_and(|option| stage.command.contains(&option))
         };
-        let package = lanes::PACKAGES.iter().find(is_tested)?;
-        let has = |program: &&Value| {
+        let package = lanes::PACKAGES.iter().find(is_run_by_stage)?;
+        let declares_test = |program: &&Value| {
             let path = program["src_path"].as_str().unwrap_or_default();
             let path = Path::new(path.trim_end_matches("main.rs"));
-            program["kind"][0] == "test" && declares(path, &declaration)
+            program["kind"][0] == "test" && any_file_contains(path, &declaration)
         };
-        let program = package["targets"].as_array()?.iter().find(has)?["name"].as_str()?;
+        let program =
+            package["targets"].as_array()?.iter().find(declares_test)?["name"].as_str()?;
         Some(Self::new(stage, Some(&format!("--test {program}")), name))
     }
 }
 
 fn stages() -> impl Iterator<Item = &'static Lane> {
-    lanes::all().iter().filter(|lane| lane.group == "break")
+    lanes::all_lanes().iter().filter(|lane| lane.group == "break")
 }
 
 /// The copy of the repository, and the tests that the sound library has passed there.
@@ -84,8 +85,8 @@ impl Stages {
     pub(super) fn ensure_sound_passes(&mut self, test: &Test) -> Result<()> {
         if !self.sound_durations.contains_key(test) {
             let start = Instant::now();
-            if let Some(by) = self.run_test(test)? {
-                bail!("the sound library fails {by}");
+            if let Some(failed_test) = self.run_test(test)? {
+                bail!("the sound library fails {failed_test}");
             }
             println!("    sound: {} {}", test.stage, test.name);
             self.sound_durations.insert(test.clone(), start.elapsed());
@@ -97,28 +98,30 @@ impl Stages {
     /// and the name of the first test that fails, or `None` if all pass.
     pub(super) fn run_test(&self, test: &Test) -> Result<Option<String>> {
         let Test { stage, command, name, limit } = test;
-        let log = directory()?.join("output.log");
+        let log = break_directory()?.join("output.log");
         let (build, copy) = (format!("{command} --no-run"), &self.copy);
-        let (ended, output) =
-            supervise_log(&log, shell(&build).current_dir(copy), *limit, |_| false)?;
-        if !ended.is_some_and(|status| status.success()) {
+        let (status, output) =
+            supervise_and_log(&log, shell_command(&build).current_dir(copy), *limit, |_| false)?;
+        if !status.is_some_and(|status| status.success()) {
             bail!("\"{build}\" fails:\n{output}");
         }
         let exact = if name.is_empty() { "" } else { "--exact" };
-        let most = self
+        let run_limit = self
             .sound_durations
             .get(test)
-            .map_or(*limit, |took| Duration::from_secs(60) + 5 * *took);
-        let mut run = shell(&format!("{command} -- {exact} {name}"));
-        let (ended, output) = supervise_log(&log, run.current_dir(&self.copy), most, has_failed)?;
-        let has_passed = ended.is_some_and(|status| status.success());
+            .map_or(*limit, |duration| Duration::from_secs(60) + 5 * *duration);
+        let mut run = shell_command(&format!("{command} -- {exact} {name}"));
+        let (status, output) =
+            supervise_and_log(&log, run.current_dir(&self.copy), run_limit, has_failed)?;
+        let has_passed = status.is_some_and(|status| status.success());
         Ok((!has_passed).then(|| format!("{stage}: {}", failing_test(&output))))
     }
 }
 
-fn declares(path: &Path, text: &str) -> bool {
+fn any_file_contains(path: &Path, text: &str) -> bool {
     if let Ok(mut entries) = fs::read_dir(path) {
-        return entries.any(|entry| entry.is_ok_and(|entry| declares(&entry.path(), text)));
+        return entries
+            .any(|entry| entry.is_ok_and(|entry| any_file_contains(&entry.path(), text)));
     }
     fs::read_to_string(path).is_ok_and(|source| source.contains(text))
 }
