@@ -99,7 +99,7 @@ impl<T: TimerSet> Model<T> {
 
     fn any_live(&mut self) -> Option<usize> {
         let from = self.rng.usize(..=self.next_id);
-        self.live.delay_max(from..).next().map(|(&id, _)| id)
+        self.live.range(from..).next().map(|(&id, _)| id)
     }
 
     fn cancel(&mut self) {
