@@ -71,50 +71,50 @@ pub fn run_drawn_episode(length: usize, choose: &mut Choose<'_>) -> Result<Cover
 /// Removes steps and simplifies arguments as long as the plan still fails. Returns the final plan's
 /// failure.
 fn shrink(plan: &mut Plan, mut failure: Failure, plants_lost_cancels: bool) -> Failure {
-    let until = Instant::now() + SHRINK_TIMEOUT;
+    let deadline = Instant::now() + SHRINK_TIMEOUT;
     if failure.hangs {
         return failure;
     }
-    let reached = failure.step + 1;
-    let mut fails = |plan: &mut Plan, steps: Vec<Step>| {
-        let shorter = Plan { steps, setting: plan.setting.clone(), timers: plan.timers };
-        let is_in_time = Instant::now() < until;
+    let steps_begun = failure.step + 1;
+    let mut still_fails = |plan: &mut Plan, steps: Vec<Step>| {
+        let shorter_plan = Plan { steps, setting: plan.setting.clone(), timers: plan.timers };
+        let is_in_time = Instant::now() < deadline;
         let result =
-            is_in_time.then(|| episode::run(&shorter, plants_lost_cancels).err()).flatten();
-        result.is_some_and(|still| {
-            (*plan, failure) = (shorter, still);
+            is_in_time.then(|| episode::run(&shorter_plan, plants_lost_cancels).err()).flatten();
+        result.is_some_and(|new_failure| {
+            (*plan, failure) = (shorter_plan, new_failure);
             true
         })
     };
-    let steps = plan.steps.iter().take(reached).copied().collect();
-    fails(plan, steps);
+    let steps = plan.steps.iter().take(steps_begun).copied().collect();
+    still_fails(plan, steps);
     // Removes many steps at a time, then fewer, down to single ones, until none can be removed.
-    let (mut size, mut is_simple) = (plan.steps.len(), false);
+    let (mut removal_size, mut is_simplified) = (plan.steps.len(), false);
     loop {
-        let (mut at, mut has_shrunk) = (0, false);
-        while at < plan.steps.len() && Instant::now() < until {
+        let (mut index, mut has_shrunk) = (0, false);
+        while index < plan.steps.len() && Instant::now() < deadline {
             let mut steps = plan.steps.clone();
-            steps.drain(at..plan.steps.len().min(at + size));
-            if fails(plan, steps) {
+            steps.drain(index..plan.steps.len().min(index + removal_size));
+            if still_fails(plan, steps) {
                 has_shrunk = true;
             } else {
-                at += size;
+                index += removal_size;
             }
         }
-        if size == 1 && !has_shrunk {
-            if is_simple {
+        if removal_size == 1 && !has_shrunk {
+            if is_simplified {
                 break;
             }
-            is_simple = true;
-            for at in 0..plan.steps.len() {
+            is_simplified = true;
+            for index in 0..plan.steps.len() {
                 for simpler in Step::SIMPLER {
                     let mut steps = plan.steps.clone();
-                    simpler(&mut steps[at]);
-                    let _ = steps != plan.steps && fails(plan, steps);
+                    simpler(&mut steps[index]);
+                    let _ = steps != plan.steps && still_fails(plan, steps);
                 }
             }
         }
-        size = size.div_ceil(2);
+        removal_size = removal_size.div_ceil(2);
     }
     failure
 }

@@ -15,7 +15,7 @@ use corewheel::{
 };
 
 pub(crate) use self::handles::on_payload_drop;
-use crate::handover::{self, CoreChannels, Job, check, count, with_model};
+use crate::handover::{self, CoreChannels, Job, check, count_operation, with_model};
 use crate::ledger::Payload;
 use crate::model::{ArmRequest, TurnReport, nanos};
 use crate::plan::{
@@ -47,47 +47,47 @@ pub(crate) fn run_thread(
     shard_sender: &Sender<ShardRef>,
 ) {
     handover::CORE_CHANNELS.with(|cell| cell.set(channels).expect("a new thread"));
-    let mut this = Core {
+    let mut core = Core {
         number,
         shard_numbers: [0; SHARDS_PER_CORE],
         shards: Default::default(),
         sleep: None,
     };
     for (shard_index, (shard, config)) in configs.into_iter().enumerate() {
-        this.shard_numbers[shard_index] = shard;
+        core.shard_numbers[shard_index] = shard;
         if shard_index == 0 {
             config.install().expect("a new thread");
         } else {
-            this.shards[shard_index] = Some(Shard::with_config(config).expect("valid"));
+            core.shards[shard_index] = Some(Shard::with_config(config).expect("valid"));
         }
     }
     shard_sender.send(local_timer().shard_ref()).expect("the conductor waits");
-    let mut has_left = false;
-    while !has_left && let Some(job) = handover::receive() {
-        has_left = matches!(job, Job::Leave);
+    let mut has_ended = false;
+    while !has_ended && let Some(job) = handover::receive_job() {
+        has_ended = matches!(job, Job::EndThread);
         // The library catches planned panics, so a panic that arrives here is a failure.
-        let done = catch_unwind(AssertUnwindSafe(|| match job {
-            Job::Steps(steps) => this.do_steps(plan, steps),
-            Job::Leave => this.leave(),
+        let outcome = catch_unwind(AssertUnwindSafe(|| match job {
+            Job::Steps(steps) => core.run_steps(plan, steps),
+            Job::EndThread => core.record_thread_end(),
             Job::Resume => unreachable!("this core has not paused"),
         }));
-        if let Err(panic) = done {
+        if let Err(panic) = outcome {
             let text = panic.downcast_ref::<&str>().map(ToString::to_string);
             let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
             check(false, || format!("a panic: {}", text.unwrap_or_default()));
         }
-        handover::hand_back(false);
+        handover::hand_back_model(false);
     }
     // Drops the shards in reverse order, so that the next thread's shards get the same numbers.
-    this.shards.iter_mut().rev().for_each(|shard| *shard = None);
+    core.shards.iter_mut().rev().for_each(|shard| *shard = None);
 }
 
 impl Core {
-    fn do_steps(&mut self, plan: &Plan, steps: Range<usize>) {
+    fn run_steps(&mut self, plan: &Plan, steps: Range<usize>) {
         self.wake_up();
         for number in steps {
             with_model(|model| model.step = number);
-            self.act(plan.steps[number]);
+            self.do_act(plan.steps[number]);
             if with_model(|model| model.failure.is_some()) {
                 return;
             }
@@ -95,7 +95,7 @@ impl Core {
         (0..SHARDS_PER_CORE).for_each(|shard_index| self.check_counts(shard_index));
     }
 
-    fn act(&mut self, step: Step) {
+    fn do_act(&mut self, step: Step) {
         let Step { id, shard_index, delay, count, .. } = step;
         match step.act {
             Act::Add(add_method) => self.add(step, add_method),
@@ -141,11 +141,12 @@ impl Core {
                 };
                 with_model(|model| model.coverage.count(name));
                 for id in (id..).take(count) {
-                    self.act(Step { id, act, script: Script::Nothing, ..step });
+                    self.do_act(Step { id, act, script: Script::Nothing, ..step });
                 }
             }
             Act::WakePanics => with_model(|model| {
-                model.ledger.shard(model.cores[step.target_core].own_shard).wake_panics = true;
+                model.ledger.shard(model.cores[step.target_core].own_shard).next_wake_must_panic =
+                    true;
             }),
             Act::Exit => unreachable!("the conductor ends a thread"),
         }
@@ -187,7 +188,7 @@ impl Core {
         let shard = self.shards[shard_index].as_ref();
         let next = shard.map_or_else(|| local_timer().next_deadline(), Shard::next_deadline);
         let wait = self.time_until_next(shard_index);
-        count("next_deadline, time_until_next, counts");
+        count_operation("next_deadline, time_until_next, counts");
         with_model(|model| model.check_next_deadline(number, next, wait));
         self.check_counts(shard_index);
     }
@@ -195,7 +196,7 @@ impl Core {
     /// Announces a sleep. The thread's own wheel stays asleep until the core's next steps.
     fn fall_asleep(&mut self, shard_index: usize) {
         let number = self.shard_numbers[shard_index];
-        count("prepare_sleep");
+        count_operation("prepare_sleep");
         if let Some(shard) = &self.shards[shard_index] {
             let timeout = shard.prepare_sleep().timeout().map(nanos);
             self.record_published(shard_index);
@@ -258,10 +259,10 @@ impl Core {
             model.record_cancel(id, true)
         });
         let payload = shard.cancel(handle);
-        let found = payload.as_ref().map(|payload| payload.id);
+        let cancelled_id = payload.as_ref().map(|payload| payload.id);
         drop_quietly(payload);
-        let is_right = found == (expected == Cancel::Cancelled).then_some(id);
-        check(is_right, || format!("cancel of timer {id} by its shard, not {expected:?}"));
+        let is_as_expected = cancelled_id == (expected == Cancel::Cancelled).then_some(id);
+        check(is_as_expected, || format!("cancel of timer {id} by its shard, not {expected:?}"));
         self.check_counts(shard_index);
     }
 
@@ -327,14 +328,16 @@ impl Core {
         let wait = self.time_until_next(shard_index);
         let (operations, budget, instant) = match method {
             TurnMethod::Plain => (["turn", "Shard::turn"], None, None),
-            TurnMethod::Within(most) => (["turn_within", "Shard::turn_within"], Some(most), None),
+            TurnMethod::Within(entries_max) => {
+                (["turn_within", "Shard::turn_within"], Some(entries_max), None)
+            }
             TurnMethod::At(instant) => (["turn_at", "Shard::turn_at"], None, Some(instant)),
         };
-        count(operations[usize::from(shard_index > 0)]);
+        count_operation(operations[usize::from(shard_index > 0)]);
         with_model(|model| model.record_turn_begin(number, budget, instant, before, wait));
         let mut report = match &mut self.shards[shard_index] {
             None => turn_local(method),
-            Some(shard) => pass(shard, shard_index == 1, method, abandon_after),
+            Some(shard) => run_pass(shard, shard_index == 1, method, abandon_after),
         };
         report.wait = self.time_until_next(shard_index);
         let after = self.counts(shard_index);
@@ -361,15 +364,15 @@ impl Core {
         let Some(mut shard) = self.shards[shard_index].take() else { return };
         let number = self.shard_numbers[shard_index];
         // During the drain, destructors of cancelled timers find the shard ended.
-        count("Shard::drain");
+        count_operation("Shard::drain");
         let live = with_model(|model| model.record_end(number));
-        let back = shard.drain();
+        let handed_back = shard.drain();
         let payload = with_model(|model| {
-            model.record_drain(number, &live, &back, shard.counts());
+            model.record_drain(number, &live, &handed_back, shard.counts());
             model.payload(Id::MAX, number, false)
         });
-        drop_quietly(back);
-        let refusal = shard.try_add(Duration::ZERO, payload).map_err(refused);
+        drop_quietly(handed_back);
+        let refusal = shard.try_add(Duration::ZERO, payload).map_err(reason_of_refusal);
         let is_refused = refusal == Err(AddErrorReason::ShutDown);
         let is_empty = shard.is_empty() && shard.drain().is_empty();
         drop(shard);
@@ -381,7 +384,7 @@ impl Core {
     fn drop_shard(&mut self, shard_index: usize) {
         let Some(shard) = self.shards[shard_index].take() else { return };
         let number = self.shard_numbers[shard_index];
-        count("shard dropped");
+        count_operation("shard dropped");
         with_model(|model| model.record_end(number));
         drop(shard);
         with_model(|model| model.check_end(number));
@@ -391,9 +394,9 @@ impl Core {
     fn swap_with_transit(&mut self, shard_index: usize) {
         let Some(shard) = self.shards[shard_index].take() else { return };
         let number = self.shard_numbers[shard_index];
-        count("a shard moves");
-        let taken = with_model(|model| model.in_transit.replace((number, shard)));
-        match taken {
+        count_operation("a shard moves");
+        let arriving_shard = with_model(|model| model.in_transit.replace((number, shard)));
+        match arriving_shard {
             Some((number, shard)) => {
                 self.shard_numbers[shard_index] = number;
                 self.shards[shard_index] = Some(shard);
@@ -403,7 +406,7 @@ impl Core {
     }
 
     /// Records the end of this thread's shards, because the thread ends next.
-    fn leave(&mut self) {
+    fn record_thread_end(&mut self) {
         self.wake_up();
         for shard_index in 0..SHARDS_PER_CORE {
             self.check_counts(shard_index);
@@ -414,11 +417,13 @@ impl Core {
             });
             // Drains some wheels; the others end with their threads.
             if shard_index == 0 && number.is_multiple_of(2) {
-                count("drain");
-                let back = local_timer().drain();
-                check(back.len() == live.len(), || format!("{} of {live:?} came back", back.len()));
-                drop_quietly(back);
-                reusable_timers::check_ended();
+                count_operation("drain");
+                let handed_back = local_timer().drain();
+                check(handed_back.len() == live.len(), || {
+                    format!("{} of {live:?} came back", handed_back.len())
+                });
+                drop_quietly(handed_back);
+                reusable_timers::check_arming_fails();
             }
         }
     }
@@ -440,7 +445,7 @@ fn turn_local(method: TurnMethod) -> TurnReport {
 
 /// Makes a pass. If `borrows`, the loop borrows the payloads of periodic timers; otherwise it takes
 /// them.
-fn pass(
+fn run_pass(
     shard: &mut Shard<Payload>,
     borrows: bool,
     method: TurnMethod,
@@ -483,15 +488,15 @@ fn pause_in_pass() {
     // Other cores may add to this thread's wheel, so the model needs the published length.
     let (counts, wait) = (local_timer().counts(), local_timer().time_until_next());
     with_model(|model| {
-        let own = model.own_shard();
-        model.shards[own].published_len = counts.live;
-        model.check_counts(own, counts, wait.map(nanos));
+        let own_shard = model.own_shard();
+        model.shards[own_shard].published_len = counts.live;
+        model.check_counts(own_shard, counts, wait.map(nanos));
     });
     pause();
 }
 
 fn pause() {
-    count("callback stalls");
+    count_operation("callback stalls");
     handover::pause();
 }
 
@@ -499,8 +504,8 @@ fn pause() {
 fn run_script(id: Id, script: Script, shard: Option<&mut Shard<Payload>>) {
     let is_callback = shard.is_none();
     match script {
-        Script::Panic if is_callback => count("callback panics"),
-        Script::DropPanic if is_callback => count("destructor panics"),
+        Script::Panic if is_callback => count_operation("callback panics"),
+        Script::DropPanic if is_callback => count_operation("destructor panics"),
         Script::Add(new, delay) => {
             let length = shard.as_ref().map_or_else(|| local_timer().len(), |shard| shard.len());
             let operation =
@@ -527,9 +532,9 @@ fn run_script(id: Id, script: Script, shard: Option<&mut Shard<Payload>>) {
         Script::Reset(other, delay) => handles::reset(other, delay, None),
         Script::Turn if is_callback => {
             let (turn, live) = (local_timer().turn(), local_timer().len());
-            let did = (turn.fired, turn.collected, turn.touched, turn.live);
-            let is_idle = turn.nested && did == (0, 0, 0, live);
-            count("turn in a callback");
+            let turn_counts = (turn.fired, turn.collected, turn.touched, turn.live);
+            let is_idle = turn.nested && turn_counts == (0, 0, 0, live);
+            count_operation("turn in a callback");
             with_model(|model| _ = model.read_clock(model.own_shard()));
             check(is_idle, || format!("{turn:?} in a callback"));
         }
@@ -538,17 +543,17 @@ fn run_script(id: Id, script: Script, shard: Option<&mut Shard<Payload>>) {
     }
 }
 
-fn run(payload: &Payload) {
+fn run_callback(payload: &Payload) {
     let id = payload.id;
     run_script(id, with_model(|model| model.record_fire(id)), None);
-    let thrown = with_model(|model| {
+    let planned_panic = with_model(|model| {
         if model.timer(id).period > 0 {
             model.record_run_end(id);
         }
         let timer = model.timer(id);
         (timer.script == Script::Panic).then(|| (model.ledger.clone(), timer.shard))
     });
-    if let Some((ledger, shard)) = thrown {
+    if let Some((ledger, shard)) = planned_panic {
         ledger.panic_as_planned(shard);
     }
 }
@@ -572,24 +577,26 @@ fn add(
             AddMethod::Try => shard.try_add(delay, payload).map(Some).map_err(|error| {
                 // Unlike the thread's own wheel, a shard reads its clock even for a refused add.
                 with_model(|model| model.read_clock(model.timer(id).shard));
-                refused(error)
+                reason_of_refusal(error)
             }),
             _ => Ok(Some(shard.add(when, payload))),
         },
         None => match add_method {
-            AddMethod::Periodic => Ok(Some(timer.add_periodic(delay, move || run(&payload)))),
+            AddMethod::Periodic => {
+                Ok(Some(timer.add_periodic(delay, move || run_callback(&payload))))
+            }
             AddMethod::Local => {
-                handles::keep_local(id, timer.add_local(delay, move || run(&payload)));
+                handles::keep_local(id, timer.add_local(delay, move || run_callback(&payload)));
                 Ok(None)
             }
             AddMethod::Try => {
                 // The closure is too large for inline storage, so that boxed callbacks are
                 // simulated too.
                 let large = ([id; 16], payload);
-                let added = timer.try_add(delay, move || run(&black_box(&large).1));
-                added.map(Some).map_err(refused)
+                let added = timer.try_add(delay, move || run_callback(&black_box(&large).1));
+                added.map(Some).map_err(reason_of_refusal)
             }
-            _ => Ok(Some(timer.add(when, move || run(&payload)))),
+            _ => Ok(Some(timer.add(when, move || run_callback(&payload)))),
         },
     };
     with_model(|model| model.end_add(id, add_method, delays, is_full, added));
@@ -607,7 +614,7 @@ fn when(shard: usize, add_method: AddMethod, delays: [Nanos; 2]) -> When {
     }
 }
 
-fn refused<F>(error: AddError<F>) -> AddErrorReason {
+fn reason_of_refusal<F>(error: AddError<F>) -> AddErrorReason {
     let reason = error.reason();
     drop_quietly(error.into_inner());
     reason
@@ -626,31 +633,31 @@ fn add_remote(step: Step) {
         Act::AddPeriodicRemote => "ShardRef::try_add_periodic",
         _ => "ShardRef::try_add",
     };
-    let prepared = with_model(|model| {
-        let (own, core) = (model.core == target_core, &model.cores[target_core]);
+    let prepared_add = with_model(|model| {
+        let (is_owner, core) = (model.core == target_core, &model.cores[target_core]);
         // A few adds go to the wheel of an ended thread.
         let ended_wheel = core.ended_wheel.clone().filter(|_| id.is_multiple_of(16));
-        let (is_gone, number) = (ended_wheel.is_some(), core.own_shard);
+        let (has_ended, number) = (ended_wheel.is_some(), core.own_shard);
         let shard = ended_wheel.or_else(|| core.shard.clone())?;
-        let is_full = if is_gone { Some(true) } else { model.is_full_remote(number) };
-        if own && local_timer().len() >= model.shards[number].limit {
+        let is_full = if has_ended { Some(true) } else { model.is_full_remote(number) };
+        if is_owner && local_timer().len() >= model.shards[number].limit {
             return None;
         }
         let (payload, _) = model.begin_add(id, number, script, 0, operation)?;
-        Some((shard, payload, is_full, is_gone, own))
+        Some((shard, payload, is_full, has_ended, is_owner))
     });
-    let Some((shard, payload, is_full, is_gone, own)) = prepared else { return };
+    let Some((shard, payload, is_full, has_ended, is_owner)) = prepared_add else { return };
     let time = Duration::from_nanos(delay);
-    let callback = move || run(&payload);
+    let callback = move || run_callback(&payload);
     let added = match act {
         Act::Run => shard.try_run(callback),
         Act::AddPeriodicRemote => shard.try_add_periodic(time, callback),
         _ => shard.try_add(time, callback),
     };
-    let added = added.map_err(refused);
+    let added = added.map_err(reason_of_refusal);
     let is_pending = added.is_ok_and(TimerHandle::is_pending);
     with_model(|model| match added {
-        Err(reason) => model.record_refused_remote(id, reason, is_full, is_gone),
+        Err(reason) => model.record_refused_remote(id, reason, is_full, has_ended),
         Ok(handle) => {
             let number = model.timer(id).shard;
             model.timers[id as usize].handle = Some(handle);
@@ -658,10 +665,11 @@ fn add_remote(step: Step) {
             let delay = if is_periodic { model.make_periodic(id, delay) } else { delay };
             let mut due = 0;
             if act != Act::Run {
-                let now = if own { model.read_clock(number) } else { model.remote_reading(number) };
-                due = model.shards[number].due_after(now, delay);
+                let now =
+                    if is_owner { model.read_clock(number) } else { model.remote_reading(number) };
+                due = model.shards[number].due_time_after(now, delay);
             }
-            if own {
+            if is_owner {
                 model.record_added(id, [due; 2]);
             } else {
                 model.check(is_full != Some(true), || format!("a full shard accepted timer {id}"));

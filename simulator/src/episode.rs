@@ -45,16 +45,16 @@ struct CoreHangs;
 pub(crate) fn run(plan: &Plan, plants_lost_cancels: bool) -> Result<Coverage, Failure> {
     number_shards_from_zero();
     let model = Some(Box::new(Model::new(plan, plants_lost_cancels)));
-    let mut this = Conductor { plan: Arc::new(plan.clone()), model, threads: Vec::new() };
+    let mut conductor = Conductor { plan: Arc::new(plan.clone()), model, threads: Vec::new() };
     for core in 0..CORES {
-        let thread = this.start(core);
-        this.threads.push(thread);
+        let thread = conductor.start_thread(core);
+        conductor.threads.push(thread);
     }
-    if this.run_steps().is_err() {
+    if conductor.run_steps().is_err() {
         let step = plan.steps.len().saturating_sub(1);
         return Err(Failure { step, what: "a core does not answer".to_owned(), hangs: true });
     }
-    this.finish()
+    conductor.end_transit_and_check()
 }
 
 impl Conductor {
@@ -63,13 +63,13 @@ impl Conductor {
         let mut from = 0;
         while from < plan.steps.len() && self.model().failure.is_none() {
             let Step { core, act, .. } = plan.steps[from];
-            let same = |step: &&Step| step.core == core && step.act != Act::Exit;
-            let to = from + plan.steps[from..].iter().take_while(same).count().max(1);
+            let same_core = |step: &&Step| step.core == core && step.act != Act::Exit;
+            let to = from + plan.steps[from..].iter().take_while(same_core).count().max(1);
             self.resume(core)?;
             if act == Act::Exit {
-                self.end(core)?;
+                self.end_thread(core)?;
                 self.model().coverage.count("thread exits");
-                let thread = self.start(core);
+                let thread = self.start_thread(core);
                 self.threads.insert(core, thread);
             } else if self.model().failure.is_none() {
                 self.run_job(core, Job::Steps(from..to))?;
@@ -78,7 +78,7 @@ impl Conductor {
         }
         (0..CORES).try_for_each(|core| self.resume(core))?;
         // The cores end in reverse order, so that the next episode gets the same shard numbers.
-        (0..CORES).rev().try_for_each(|core| self.end(core))
+        (0..CORES).rev().try_for_each(|core| self.end_thread(core))
     }
 
     fn model(&mut self) -> &mut Model {
@@ -106,7 +106,7 @@ impl Conductor {
         Ok(())
     }
 
-    fn start(&mut self, core: usize) -> Thread {
+    fn start_thread(&mut self, core: usize) -> Thread {
         let (jobs, received) = channel();
         let (answer, replies) = channel();
         let (shard_sender, shard_receiver) = channel();
@@ -123,11 +123,11 @@ impl Conductor {
         Thread { jobs, replies, handle, is_paused: false }
     }
 
-    fn end(&mut self, core: usize) -> Result<(), CoreHangs> {
-        self.run_job(core, Job::Leave)?;
-        let ended = self.threads.remove(core).handle.join();
+    fn end_thread(&mut self, core: usize) -> Result<(), CoreHangs> {
+        self.run_job(core, Job::EndThread)?;
+        let join_result = self.threads.remove(core).handle.join();
         let model = self.model();
-        model.check(ended.is_ok(), || format!("core {core} ended with a panic"));
+        model.check(join_result.is_ok(), || format!("core {core} ended with a panic"));
         model.cores[core].ended_wheel = model.cores[core].shard.take();
         for shard in std::mem::take(&mut model.ending_shards) {
             model.check_end(shard);
@@ -135,7 +135,7 @@ impl Conductor {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<Coverage, Failure> {
+    fn end_transit_and_check(mut self) -> Result<Coverage, Failure> {
         let model = self.model();
         if let Some((number, shard)) = model.in_transit.take() {
             model.record_end(number);

@@ -12,7 +12,7 @@ pub(crate) enum Job {
     /// Continues the paused callback.
     Resume,
     /// Ends the thread and its shards.
-    Leave,
+    EndThread,
 }
 
 /// A core's ends of the channels to the `Conductor` of the episode. The `bool` of a reply is true
@@ -29,13 +29,13 @@ thread_local! {
 }
 
 /// Waits for the model and a job. Returns None if the episode was abandoned.
-pub(crate) fn receive() -> Option<Job> {
+pub(crate) fn receive_job() -> Option<Job> {
     let (model, job) = CORE_CHANNELS.with(|channels| channels.get()?.jobs.recv().ok())?;
     MODEL.set(Some(model));
     Some(job)
 }
 
-pub(crate) fn hand_back(is_paused: bool) {
+pub(crate) fn hand_back_model(is_paused: bool) {
     let model = MODEL.take().expect("the model is here");
     let send =
         |channels: &OnceCell<CoreChannels>| channels.get()?.replies.send((model, is_paused)).ok();
@@ -44,25 +44,25 @@ pub(crate) fn hand_back(is_paused: bool) {
 
 /// Runs other cores until this core is resumed.
 pub(crate) fn pause() {
-    hand_back(true);
-    let job = receive();
+    hand_back_model(true);
+    let job = receive_job();
     assert!(matches!(job, Some(Job::Resume)), "a paused core received {job:?}");
 }
 
-/// Accesses the model. `ask` must not call the library.
-pub(crate) fn with_model<R>(ask: impl FnOnce(&mut Model) -> R) -> R {
-    try_with_model(ask).expect("the model is here")
+/// Accesses the model. `access` must not call the library.
+pub(crate) fn with_model<R>(access: impl FnOnce(&mut Model) -> R) -> R {
+    try_with_model(access).expect("the model is here")
 }
 
-pub(crate) fn check(holds: bool, what: impl FnOnce() -> String) {
-    with_model(|model| model.check(holds, what));
+pub(crate) fn check(holds: bool, describe: impl FnOnce() -> String) {
+    with_model(|model| model.check(holds, describe));
 }
 
-pub(crate) fn count(name: &'static str) {
+pub(crate) fn count_operation(name: &'static str) {
     with_model(|model| model.coverage.count(name));
 }
 
 /// Accesses the model. Returns None if this thread is ending and does not have the model.
-pub(crate) fn try_with_model<R>(ask: impl FnOnce(&mut Model) -> R) -> Option<R> {
-    MODEL.try_with(|model| model.borrow_mut().as_mut().map(|model| ask(model))).ok().flatten()
+pub(crate) fn try_with_model<R>(access: impl FnOnce(&mut Model) -> R) -> Option<R> {
+    MODEL.try_with(|model| model.borrow_mut().as_mut().map(|model| access(model))).ok().flatten()
 }

@@ -1,4 +1,5 @@
-//! The ledger counts dropped payloads, intentional panics and wake-ups, apart from the model.
+//! The ledger counts dropped payloads, intentional panics and wake-ups. It is separate from the
+//! model.
 //!
 //! Only one thread runs at a time, so atomics and locks only make the ledger shareable.
 
@@ -19,7 +20,7 @@ pub(crate) struct Ledger {
     shards: Box<[Mutex<Totals>]>,
     /// True while destructors of payloads must only count, because the simulator itself drops
     /// payloads.
-    quiet: AtomicBool,
+    only_counts_drops: AtomicBool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,7 +31,7 @@ pub(crate) struct Totals {
     pub(crate) reported_panics: u64,
     pub(crate) wakes: u64,
     /// True if the next call of the wake hook must panic.
-    pub(crate) wake_panics: bool,
+    pub(crate) next_wake_must_panic: bool,
 }
 
 /// The payload of an intentional panic.
@@ -41,12 +42,12 @@ impl Ledger {
         Arc::new(Self {
             drops: (0..timers).map(|_| AtomicU8::new(0)).collect(),
             shards: (0..shards).map(|_| Mutex::default()).collect(),
-            quiet: AtomicBool::new(false),
+            only_counts_drops: AtomicBool::new(false),
         })
     }
 
-    pub(crate) fn payload(self: &Arc<Self>, id: Id, shard: usize, panics: bool) -> Payload {
-        Payload { ledger: Arc::clone(self), id, shard, panics }
+    pub(crate) fn payload(self: &Arc<Self>, id: Id, shard: usize, must_panic: bool) -> Payload {
+        Payload { ledger: Arc::clone(self), id, shard, must_panic }
     }
 
     pub(crate) fn drops(&self, id: usize) -> u8 {
@@ -66,23 +67,23 @@ impl Ledger {
     /// Drops a value. During the drop, destructors of payloads only count: they neither panic nor
     /// cancel.
     pub(crate) fn drop_quietly<T>(&self, value: T) {
-        self.quiet.store(true, Relaxed);
+        self.only_counts_drops.store(true, Relaxed);
         drop(value);
-        self.quiet.store(false, Relaxed);
+        self.only_counts_drops.store(false, Relaxed);
     }
 
     /// Adds counting hooks to a shard's configuration.
     pub(crate) fn add_hooks(self: &Arc<Self>, config: Config, shard: usize) -> Config {
-        let (waking, reporting) = (Arc::clone(self), Arc::clone(self));
+        let (ledger_of_wakes, ledger_of_reports) = (Arc::clone(self), Arc::clone(self));
         let wake = move || {
-            if mem::take(&mut waking.shard(shard).wake_panics) {
-                waking.panic_as_planned(shard);
+            if mem::take(&mut ledger_of_wakes.shard(shard).next_wake_must_panic) {
+                ledger_of_wakes.panic_as_planned(shard);
             }
-            waking.shard(shard).wakes += 1;
+            ledger_of_wakes.shard(shard).wakes += 1;
         };
         config.wake_hook(wake).panic_hook(move |report| {
-            let planned = report.payload().is::<PlannedPanic>();
-            reporting.shard(shard).reported_panics += u64::from(planned);
+            let is_planned = report.payload().is::<PlannedPanic>();
+            ledger_of_reports.shard(shard).reported_panics += u64::from(is_planned);
         })
     }
 }
@@ -94,7 +95,7 @@ pub(crate) struct Payload {
     pub(crate) id: Id,
     shard: usize,
     /// True if the payload's destructor must panic.
-    panics: bool,
+    must_panic: bool,
 }
 
 impl Drop for Payload {
@@ -103,12 +104,12 @@ impl Drop for Payload {
             drops.fetch_add(1, Relaxed);
         }
         self.ledger.shard(self.shard).dropped += 1;
-        if self.ledger.quiet.load(Relaxed) {
+        if self.ledger.only_counts_drops.load(Relaxed) {
             return;
         }
         on_payload_drop(self.id);
         // A second panic during unwinding would abort the process.
-        if self.panics && !thread::panicking() {
+        if self.must_panic && !thread::panicking() {
             self.ledger.panic_as_planned(self.shard);
         }
     }

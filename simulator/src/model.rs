@@ -37,7 +37,7 @@ pub(crate) struct Model {
     pub(crate) coverage: Coverage,
     pub(crate) failure: Option<String>,
     pub(crate) step: usize,
-    /// Shards of the thread that ends next.
+    /// The numbers of the shards of a thread that is about to end.
     pub(crate) ending_shards: Vec<usize>,
     /// True if the planted bug is active: some remote cancels never reach the library.
     pub(crate) plants_lost_cancels: bool,
@@ -46,9 +46,9 @@ pub(crate) struct Model {
 #[derive(Debug)]
 pub(crate) struct CoreModel {
     pub(crate) clock: ManualClock,
-    /// Number of forward moves that the clock will ignore.
+    /// Number of next forward moves that this core's clock ignores, as if it stalled.
     moves_to_ignore: usize,
-    /// How far the bounds of an owner's reading lie before and after the true time.
+    /// The distances from the true time to the lower and the upper bound of an owner's reading.
     blur: [Nanos; 2],
     /// The shard number of the thread's own wheel.
     pub(crate) own_shard: usize,
@@ -72,9 +72,9 @@ pub(crate) struct Timer {
     /// 0 for a one-shot timer.
     pub(crate) period: Nanos,
     /// The number of the turn in which the owner added the timer; 0 if outside of a turn.
-    added_in: u64,
+    added_in_turn: u64,
     /// The number of the turn in which the timer was last added or reset; 0 if outside of a turn.
-    moved_in: u64,
+    moved_in_turn: u64,
     /// True if a message about this timer may be in the mailbox.
     queued: bool,
     /// The shard's turn count when a message about this timer was last sent.
@@ -121,7 +121,7 @@ pub(crate) struct ShardModel {
     /// The tick that the turns have reached.
     turn_tick: u64,
     /// The clock reading of the latest turn.
-    turn_now: Nanos,
+    turn_reading: Nanos,
     pub(crate) turn: Option<TurnModel>,
     turns: u64,
     /// Live timers, by the latest tick at which they may fire.
@@ -138,7 +138,7 @@ pub(crate) struct ShardModel {
     /// Timers about which a message may be in the mailbox.
     queued: Vec<Id>,
     /// True if the mailbox may contain the message of an add or a reset.
-    urgent: bool,
+    may_have_urgent_message: bool,
     /// True if it is unknown which of the `queued` messages were consumed.
     is_queue_uncertain: bool,
     unadmitted: u64,
@@ -149,7 +149,7 @@ pub(crate) struct ShardModel {
     pub(crate) published_len: u64,
     /// The number of calls of the wake hook up to the end of the latest sleep.
     wakes: u64,
-    asleep: Option<AnnouncedSleep>,
+    announced_sleep: Option<AnnouncedSleep>,
     behind: bool,
     /// True if callbacks of the latest turn added, reset or cancelled timers.
     callbacks_made_requests: bool,
@@ -169,11 +169,11 @@ pub(crate) struct TurnModel {
     /// Upper bound of the cancelled timers that adds in callbacks have collected to make room.
     collected_for_room: u64,
     /// Upper bound of the messages that arrived during the turn.
-    arrived: u64,
-    /// The number of expiries whose payload the loop borrowed.
+    arrived_max: u64,
+    /// The number of expiries of periodic timers whose payload the loop borrowed in this turn.
     lending_expiries: u64,
     before: Counts,
-    is_wanted: bool,
+    is_requested: bool,
     /// Timers due after this tick fire in order. None if messages from before the turn may stay
     /// queued.
     in_order_after: Option<u64>,
@@ -210,7 +210,7 @@ impl Model {
             ledger: Ledger::new(plan.timers, plan.shards()),
             timers: vec![Timer::default(); plan.timers],
             shards: Vec::new(),
-            cores: plan.setting.starts.into_iter().map(core).collect(),
+            cores: plan.setting.first_readings.into_iter().map(core).collect(),
             core: 0,
             in_transit: None,
             coverage: Coverage::default(),
@@ -236,7 +236,7 @@ impl Model {
             limit,
             latest_reading: Reading::exact(now),
             turn_tick: now / tick,
-            turn_now: now,
+            turn_reading: now,
             ..ShardModel::default()
         });
         (number, self.ledger.add_hooks(config, number))
@@ -268,9 +268,9 @@ impl Model {
     }
 
     /// Records a failure unless `holds` is true. Only the first failure is kept.
-    pub(crate) fn check(&mut self, holds: bool, what: impl FnOnce() -> String) {
+    pub(crate) fn check(&mut self, holds: bool, describe: impl FnOnce() -> String) {
         if !holds && self.failure.is_none() {
-            self.failure = Some(what());
+            self.failure = Some(describe());
         }
     }
 
@@ -296,23 +296,24 @@ impl Model {
         Some((payload, self.is_full(shard, length)))
     }
 
-    pub(crate) fn payload(&mut self, id: Id, shard: usize, panics: bool) -> Payload {
+    pub(crate) fn payload(&mut self, id: Id, shard: usize, must_panic: bool) -> Payload {
         self.shards[shard].payloads += 1;
-        self.ledger.payload(id, shard, panics)
+        self.ledger.payload(id, shard, must_panic)
     }
 
     /// Returns whether a shard of `length` timers refuses its owner's adds; `None` if unknown.
     fn is_full(&self, shard: usize, length: usize) -> Option<bool> {
         let shard = &self.shards[shard];
         // Timers that other threads have cancelled make room.
-        let least = length.saturating_sub(usize::try_from(shard.uncollected).unwrap_or(usize::MAX));
-        let is_full = least >= shard.limit;
+        let length_min =
+            length.saturating_sub(usize::try_from(shard.uncollected).unwrap_or(usize::MAX));
+        let is_full = length_min >= shard.limit;
         // During a turn, cancelled timers that the turn admits also make room; the model cannot
         // count them.
-        let is_held_known =
+        let is_collected_known =
             !shard.is_queue_uncertain && (shard.turn.is_none() || shard.unadmitted == 0);
         let is_known = if is_full {
-            is_held_known && !self.collecting_may_cancel(shard)
+            is_collected_known && !self.collecting_may_cancel(shard)
         } else {
             length < shard.limit
         };
@@ -321,8 +322,8 @@ impl Model {
 
     /// Returns whether a destructor may cancel another timer when the owner makes room.
     fn collecting_may_cancel(&self, shard: &ShardModel) -> bool {
-        let cancels = |&id: &Id| matches!(self.timer(id).script, Script::DropCancel(_));
-        shard.queued.iter().any(cancels)
+        let cancels_in_drop = |&id: &Id| matches!(self.timer(id).script, Script::DropCancel(_));
+        shard.queued.iter().any(cancels_in_drop)
     }
 
     /// Records that an add to a full shard may have consumed messages about cancelled timers.
@@ -375,10 +376,10 @@ impl Model {
             // If the instant is between the bounds of the reading, the library reads the exact
             // time.
             AddMethod::At | AddMethod::AtPast if instant <= now.min.max(now.max.min(exact)) => {
-                shard.due_elapsed(instant.min(now.min))
+                shard.due_time_of_elapsed(instant.min(now.min))
             }
             AddMethod::At | AddMethod::AtPast => instant,
-            _ => shard.due_after(now, delay),
+            _ => shard.due_time_after(now, delay),
         };
         let last = match add_method {
             AddMethod::Slack => {
@@ -404,7 +405,7 @@ impl Model {
         shard.added += 1;
         if let Some(turn) = &mut shard.turn {
             turn.callback_operations += 1;
-            timer.added_in = shard.turns;
+            timer.added_in_turn = shard.turns;
         }
         self.link(id, due, true);
         self.timers[id as usize].period_start = due[0];
@@ -420,13 +421,13 @@ impl Model {
         self.timers[id as usize].period_start = due;
     }
 
-    fn link(&mut self, id: Id, due: [Nanos; 2], own: bool) {
+    fn link(&mut self, id: Id, due: [Nanos; 2], is_owner: bool) {
         let (timer, shard) = self.timer_and_shard(id);
         timer.due = due;
         let [first, last] = due.map(|due| shard.tick_of(due));
         // The library may raise an elapsed deadline to the tick of the latest turn.
-        timer.due_ticks = [first, if own { last.max(shard.turn_tick) } else { last }];
-        timer.moved_in = if shard.turn.is_some() { shard.turns } else { 0 };
+        timer.due_ticks = [first, if is_owner { last.max(shard.turn_tick) } else { last }];
+        timer.moved_in_turn = if shard.turn.is_some() { shard.turns } else { 0 };
         shard.live.insert((timer.due_ticks[1], id));
         shard.idle_reusable_timers -= u64::from(timer.reusable_timer_id.is_some());
         shard.record_due(timer.due_ticks);
@@ -438,16 +439,16 @@ impl Model {
         shard.idle_reusable_timers += u64::from(timer.reusable_timer_id.is_some());
     }
 
-    fn enqueue(&mut self, id: Id, urgent: bool) {
+    fn enqueue(&mut self, id: Id, is_urgent: bool) {
         let (timer, shard) = self.timer_and_shard(id);
-        shard.urgent |= urgent;
+        shard.may_have_urgent_message |= is_urgent;
         timer.queued_at_turn = shard.turns;
         if !timer.queued {
             timer.queued = true;
             shard.queued.push(id);
         }
         if let Some(turn) = &mut shard.turn {
-            turn.arrived += 1;
+            turn.arrived_max += 1;
         }
     }
 
@@ -456,11 +457,11 @@ impl Model {
         id: Id,
         reason: AddErrorReason,
         is_full: Option<bool>,
-        true_reason: AddErrorReason,
+        expected_reason: AddErrorReason,
     ) {
         self.timers[id as usize].state = State::Refused;
-        let is_right = is_full != Some(false) && reason == true_reason;
-        self.check(is_right, || format!("timer {id} was refused: {reason}"));
+        let is_as_expected = is_full != Some(false) && reason == expected_reason;
+        self.check(is_as_expected, || format!("timer {id} was refused: {reason}"));
         if reason == AddErrorReason::Full {
             self.coverage.count("shard full");
         }
@@ -471,15 +472,17 @@ impl Model {
         id: Id,
         reason: AddErrorReason,
         is_full: Option<bool>,
-        is_gone: bool,
+        has_ended: bool,
     ) {
         // A refused add may wake the owner, so that it makes room by collecting cancelled timers.
         let (_, shard) = self.timer_and_shard(id);
-        if let (AddErrorReason::Full, Some(asleep)) = (reason, &mut shard.asleep) {
-            asleep.may_wake = true;
+        if let (AddErrorReason::Full, Some(announced_sleep)) = (reason, &mut shard.announced_sleep)
+        {
+            announced_sleep.may_wake = true;
         }
-        let true_reason = if is_gone { AddErrorReason::ShutDown } else { AddErrorReason::Full };
-        self.record_refused(id, reason, is_full, true_reason);
+        let expected_reason =
+            if has_ended { AddErrorReason::ShutDown } else { AddErrorReason::Full };
+        self.record_refused(id, reason, is_full, expected_reason);
     }
 
     /// Returns whether a shard refuses a remote add; `None` if unknown.
@@ -522,29 +525,34 @@ impl Model {
     /// it.
     pub(crate) fn owns(&self, id: Id, has_local: bool) -> Option<bool> {
         let timer = self.timers.get(id as usize)?;
-        let own = timer.shard == self.own_shard();
-        let is_known = timer.handle.is_some() || own && has_local;
-        (is_known && timer.state != State::NotAdded).then_some(own)
+        let is_owner = timer.shard == self.own_shard();
+        let is_known = timer.handle.is_some() || is_owner && has_local;
+        (is_known && timer.state != State::NotAdded).then_some(is_owner)
     }
 
     /// Counts a call of a handle as a call by the owner, a remote call, or a call of a stale
     /// handle.
-    pub(crate) fn count_call(&mut self, id: Id, own: bool, [by_owner, remote]: [&'static str; 2]) {
+    pub(crate) fn count_call(
+        &mut self,
+        id: Id,
+        is_owner: bool,
+        [by_owner, remote]: [&'static str; 2],
+    ) {
         let &Timer { state, reusable_timer_id, .. } = self.timer(id);
-        let fresh = if own { by_owner } else { remote };
+        let name_if_live = if is_owner { by_owner } else { remote };
         let is_stale = matches!(state, State::Ended | State::Refused);
-        self.coverage.count(if is_stale { "any, by a stale handle" } else { fresh });
-        if reusable_timer_id.is_some() && !own && !is_stale {
+        self.coverage.count(if is_stale { "any, by a stale handle" } else { name_if_live });
+        if reusable_timer_id.is_some() && !is_owner && !is_stale {
             self.coverage.count("ReusableTimer, by its handle, remote");
         }
     }
 
     /// Records a cancel before its call. Returns the expected answer.
-    pub(crate) fn record_cancel(&mut self, id: Id, own: bool) -> Cancel {
+    pub(crate) fn record_cancel(&mut self, id: Id, is_owner: bool) -> Cancel {
         let timer = &mut self.timers[id as usize];
         match timer.state {
             State::Live => {
-                self.record_cancelled(id, own);
+                self.record_cancelled(id, is_owner);
                 Cancel::Cancelled
             }
             State::Running | State::Stopping => {
@@ -557,12 +565,12 @@ impl Model {
         }
     }
 
-    fn record_cancelled(&mut self, id: Id, own: bool) {
+    fn record_cancelled(&mut self, id: Id, is_owner: bool) {
         self.unlink(id);
         let (timer, shard) = self.timer_and_shard(id);
         timer.state = State::Ended;
         shard.cancelled += 1;
-        if own {
+        if is_owner {
             // The owner's cancel of an unadmitted timer also counts the timer as added.
             if std::mem::take(&mut timer.unadmitted) {
                 shard.unadmitted = shard.unadmitted.saturating_sub(1);
@@ -577,22 +585,30 @@ impl Model {
             if !timer.is_remote {
                 shard.may_hold_payloads = true;
                 // The cancel must end a long sleep, so that the owner drops the payload soon.
-                if let Some(asleep) = &mut shard.asleep {
-                    asleep.may_wake = true;
-                    asleep.must_wake |= asleep.is_long;
+                if let Some(announced_sleep) = &mut shard.announced_sleep {
+                    announced_sleep.may_wake = true;
+                    announced_sleep.must_wake |= announced_sleep.is_long;
                 }
             }
             self.enqueue(id, false);
         }
     }
 
-    pub(crate) fn check_cancelled(&mut self, id: Id, own: bool, expected: Cancel, answer: Cancel) {
+    pub(crate) fn check_cancelled(
+        &mut self,
+        id: Id,
+        is_owner: bool,
+        expected: Cancel,
+        answer: Cancel,
+    ) {
         self.check(answer == expected, || format!("cancel of {id}: {answer:?}, not {expected:?}"));
         let is_dropped = self.ledger.drops(id as usize) == 1;
-        let is_dropped_at_once = own || self.timer(id).is_remote;
+        let is_dropped_at_once = is_owner || self.timer(id).is_remote;
         let has_payload = self.timer(id).reusable_timer_id.is_none();
-        let must_be = has_payload && is_dropped_at_once && expected == Cancel::Cancelled;
-        self.check(is_dropped || !must_be, || format!("the cancel of {id} dropped no payload"));
+        let must_be_dropped = has_payload && is_dropped_at_once && expected == Cancel::Cancelled;
+        self.check(is_dropped || !must_be_dropped, || {
+            format!("the cancel of {id} dropped no payload")
+        });
     }
 
     /// Records a reset before its call. Returns the expected answer.
@@ -601,26 +617,26 @@ impl Model {
         id: Id,
         add_method: AddMethod,
         delays: [Nanos; 2],
-        own: bool,
+        is_owner: bool,
     ) -> bool {
         let &Timer { state, shard, .. } = self.timer(id);
         let answer = state == State::Live;
         // The reset timer may stay linked at its old deadline, and cause a needless turn there.
         self.shards[shard].needless_turns_allowed += u64::from(answer);
         // The owner reads the clock before it knows whether the timer can be moved.
-        let now = if own { self.read_clock(shard) } else { self.remote_reading(shard) };
+        let now = if is_owner { self.read_clock(shard) } else { self.remote_reading(shard) };
         if answer {
             self.unlink(id);
             let may_be_postponable =
-                std::mem::replace(&mut self.timers[id as usize].may_be_postponable, !own);
-            if !own {
+                std::mem::replace(&mut self.timers[id as usize].may_be_postponable, !is_owner);
+            if !is_owner {
                 self.shards[shard].is_queue_uncertain |= may_be_postponable;
                 self.enqueue(id, true);
             } else if let Some(turn) = &mut self.shards[shard].turn {
                 turn.callback_operations += 1;
             }
             let due = self.due(shard, now, add_method, delays);
-            self.link(id, due, own);
+            self.link(id, due, is_owner);
             self.timers[id as usize].period_start = now.max.saturating_add(delays[0]);
         }
         answer
@@ -628,8 +644,8 @@ impl Model {
 
     /// Records a call of `set_period` before it is made. Returns the expected answer.
     pub(crate) fn record_set_period(&mut self, id: Id, period: Nanos) -> bool {
-        let &Timer { state, period: before, .. } = self.timer(id);
-        let answer = before > 0 && matches!(state, State::Live | State::Running);
+        let &Timer { state, period: old_period, .. } = self.timer(id);
+        let answer = old_period > 0 && matches!(state, State::Live | State::Running);
         if answer {
             self.make_periodic(id, period);
         }
@@ -639,9 +655,9 @@ impl Model {
     /// Returns whether the model must skip a reset. If this core's wheel has reused the number of
     /// the timer's ended shard, the reset reads this core's clock, which the model does not expect.
     pub(crate) fn must_skip_reset(&self, id: Id) -> bool {
-        let (timer, own) = (self.timer(id), self.own_shard());
-        let latest = self.shards[own].latest_reading;
-        timer.shard != own && timer.state == State::Ended && self.reading(self.core) != latest
+        let (timer, own_shard) = (self.timer(id), self.own_shard());
+        let latest = self.shards[own_shard].latest_reading;
+        timer.shard != own_shard && timer.state == State::Ended && self.reading(self.core) != latest
     }
 
     // ---- firing
@@ -650,26 +666,26 @@ impl Model {
     pub(crate) fn record_fire(&mut self, id: Id) -> Script {
         let timer = self.timer(id).clone();
         let shard = &self.shards[timer.shard];
-        let (now, turns) = (shard.turn_now, shard.turns);
+        let (now, turns) = (shard.turn_reading, shard.turns);
         let latest_fired_tick = shard.turn.as_ref().map(|turn| turn.latest_fired_tick);
         // The order is certain if, before the turn, the shard knew the timer's tick and had not
         // reached this tick.
         let is_ordered = shard.turn.as_ref().is_some_and(|turn| {
             let after = turn.in_order_after.filter(|_| timer.queued_at_turn < turns);
-            timer.moved_in != turns
+            timer.moved_in_turn != turns
                 && (!timer.queued || after.is_some_and(|after| timer.due_ticks[0] > after))
         });
         let state = timer.state;
         self.check(state == State::Live, || format!("timer {id} fired, and was {state:?}"));
         self.check(latest_fired_tick.is_some(), || format!("timer {id} fired outside of a turn"));
-        let early = timer.due[0].saturating_sub(now);
-        self.check(early == 0, || format!("timer {id} fired {early} ns early"));
+        let early_nanos = timer.due[0].saturating_sub(now);
+        self.check(early_nanos == 0, || format!("timer {id} fired {early_nanos} ns early"));
         // A timer fires in the turn that added it only if another core has moved the timer.
-        let is_known = timer.added_in != turns || timer.queued;
+        let is_known = timer.added_in_turn != turns || timer.queued;
         self.check(is_known, || format!("timer {id} fired in the turn that added it"));
         let ticks = timer.due_ticks;
-        let in_order = !is_ordered || latest_fired_tick.is_none_or(|latest| ticks[1] >= latest);
-        self.check(in_order, || {
+        let is_in_order = !is_ordered || latest_fired_tick.is_none_or(|latest| ticks[1] >= latest);
+        self.check(is_in_order, || {
             format!("timer {id} of ticks {ticks:?} fired after {latest_fired_tick:?}")
         });
         if state == State::Live {
@@ -701,12 +717,12 @@ impl Model {
         let number = self.timer(id).shard;
         let deadline = self.nanos_at(number, expired.deadline());
         self.check_deadline(id, deadline);
-        let ShardModel { tick, turn_now, .. } = self.shards[number];
-        let lateness = turn_now.saturating_sub(deadline);
-        let is_right = nanos(expired.lateness()) == lateness && deadline.is_multiple_of(tick);
-        self.check(is_right, || {
-            let said = expired.lateness();
-            format!("timer {id}, due at {deadline}, is late by {lateness} ns, not by {said:?}")
+        let ShardModel { tick, turn_reading, .. } = self.shards[number];
+        let lateness = turn_reading.saturating_sub(deadline);
+        let is_as_expected = nanos(expired.lateness()) == lateness && deadline.is_multiple_of(tick);
+        self.check(is_as_expected, || {
+            let reported = expired.lateness();
+            format!("timer {id}, due at {deadline}, is late by {lateness} ns, not by {reported:?}")
         });
         let script = self.record_fire(id);
         let (timer, shard) = self.timer_and_shard(id);
@@ -738,8 +754,10 @@ impl Model {
     fn check_deadline(&mut self, id: Id, deadline: Nanos) {
         let timer = self.timer(id);
         let [first, last] = timer.due_ticks.map(|tick| self.shards[timer.shard].tick_start(tick));
-        let is_right = first <= deadline && (deadline <= last || timer.queued);
-        self.check(is_right, || format!("timer {id}: due at {deadline}, not {first} to {last}"));
+        let is_as_expected = first <= deadline && (deadline <= last || timer.queued);
+        self.check(is_as_expected, || {
+            format!("timer {id}: due at {deadline}, not {first} to {last}")
+        });
     }
 
     pub(crate) fn record_run_end(&mut self, id: Id) {
@@ -751,16 +769,16 @@ impl Model {
             }
             return;
         }
-        let (now, period) = (shard.turn_now, timer.period);
-        let missed = now.saturating_sub(timer.period_start) / period;
-        let elapsed = period.saturating_mul(missed.saturating_add(1));
+        let (now, period) = (shard.turn_reading, timer.period);
+        let elapsed_periods = now.saturating_sub(timer.period_start) / period;
+        let elapsed = period.saturating_mul(elapsed_periods.saturating_add(1));
         let due = timer.period_start.saturating_add(elapsed);
         timer.state = State::Live;
         timer.period_start = due;
         self.link(id, [due; 2], true);
         // The relinked timer does not count as moved in this turn, because its next deadline is
         // after the turn.
-        self.timers[id as usize].moved_in = 0;
+        self.timers[id as usize].moved_in_turn = 0;
     }
 
     // ---- the end
@@ -781,19 +799,20 @@ impl Model {
         &mut self,
         number: usize,
         live: &[Id],
-        back: &[(Instant, Payload)],
+        handed_back_timers: &[(Instant, Payload)],
         counts: Counts,
     ) {
-        let mut ids: Vec<_> = back.iter().map(|(_, payload)| payload.id).collect();
+        let mut ids: Vec<_> = handed_back_timers.iter().map(|(_, payload)| payload.id).collect();
         ids.sort_unstable();
         self.check(ids == live, || format!("{ids:?} came back of {live:?}"));
-        for (deadline, payload) in back {
+        for (deadline, payload) in handed_back_timers {
             let deadline = self.nanos_at(number, *deadline);
             self.check_deadline(payload.id, deadline);
         }
         let Counts { added, fired, cancelled, handed_back, live, uncollected, queued, .. } = counts;
-        let sums = added == fired + cancelled + handed_back && handed_back == back.len() as u64;
-        self.check(sums && (live, uncollected, queued) == (0, 0, 0), || {
+        let counts_add_up = added == fired + cancelled + handed_back
+            && handed_back == handed_back_timers.len() as u64;
+        self.check(counts_add_up && (live, uncollected, queued) == (0, 0, 0), || {
             format!("{counts:?} at the end")
         });
     }
@@ -815,9 +834,9 @@ impl Model {
             let has_payload = state != State::NotAdded && reusable_timer_id.is_none();
             let (drops, expected) = (self.ledger.drops(id), u8::from(has_payload));
             self.check(drops == expected, || format!("payload {id} was dropped {drops} times"));
-            let is_over = matches!(state, State::NotAdded | State::Refused | State::Ended);
+            let has_ended = matches!(state, State::NotAdded | State::Refused | State::Ended);
             let answer = handle.map_or(Cancel::Ended, TimerHandle::cancel);
-            self.check(is_over && answer == Cancel::Ended, || {
+            self.check(has_ended && answer == Cancel::Ended, || {
                 format!("timer {id} is {state:?} after the end, and its cancel says {answer:?}")
             });
         }
@@ -831,13 +850,13 @@ impl ShardModel {
 
     /// Returns the due time after a delay. If the delay is zero, the due time is in a tick that has
     /// begun.
-    pub(crate) fn due_after(&self, now: Reading, delay: Nanos) -> Nanos {
-        if delay == 0 { self.due_elapsed(now.min) } else { now.max.saturating_add(delay) }
+    pub(crate) fn due_time_after(&self, now: Reading, delay: Nanos) -> Nanos {
+        if delay == 0 { self.due_time_of_elapsed(now.min) } else { now.max.saturating_add(delay) }
     }
 
     /// Returns the earliest due time for a deadline that has elapsed, whose tick the library rounds
     /// down.
-    fn due_elapsed(&self, deadline: Nanos) -> Nanos {
+    fn due_time_of_elapsed(&self, deadline: Nanos) -> Nanos {
         deadline.saturating_sub(self.tick - 1)
     }
 
@@ -861,9 +880,9 @@ impl ShardModel {
         {
             self.needless_turns_allowed += NEEDLESS_PER_FAR_TIMER;
         }
-        if let Some(asleep) = &mut self.asleep {
-            asleep.may_wake |= first < asleep.until;
-            asleep.must_wake |= last < asleep.until;
+        if let Some(announced_sleep) = &mut self.announced_sleep {
+            announced_sleep.may_wake |= first < announced_sleep.until;
+            announced_sleep.must_wake |= last < announced_sleep.until;
         }
     }
 }

@@ -42,7 +42,7 @@ pub(crate) struct Setting {
     /// Number of timers for which each shard reserves memory.
     pub(crate) capacity: usize,
     /// The first reading of each core's clock.
-    pub(crate) starts: [Nanos; CORES],
+    pub(crate) first_readings: [Nanos; CORES],
     /// True if the clocks are inexact, so that [`ClockMove::Blur`] has an effect.
     pub(crate) is_inexact: bool,
 }
@@ -235,10 +235,10 @@ impl Plan {
         draw.ticks = setting.ticks;
         let mut steps = Vec::with_capacity(length);
         // A core takes few or many steps in a row, so that other cores find few or many messages.
-        let longest = (length / 16).clamp(4, 320);
+        let burst_max = (length / 16).clamp(4, 320);
         while steps.len() < length {
             let core = draw.index(CORES);
-            let burst = if draw.below(4) == 0 { 1 } else { 1 + draw.index(longest) };
+            let burst = if draw.below(4) == 0 { 1 } else { 1 + draw.index(burst_max) };
             (steps.len()..length).take(burst).for_each(|_| steps.push(draw.step(core)));
         }
         Self { setting, steps, timers: draw.timers.max(1) as usize }
@@ -246,12 +246,12 @@ impl Plan {
 
     /// Returns an upper bound of the number of shards that the episode makes.
     pub(crate) fn shards(&self) -> usize {
-        let made = |step: &Step| match step.act {
+        let shards_made = |step: &Step| match step.act {
             Act::Exit => SHARDS_PER_CORE,
             Act::Drain | Act::DropShard | Act::SwapWithTransit => 1,
             _ => 0,
         };
-        CORES * SHARDS_PER_CORE + self.steps.iter().map(made).sum::<usize>()
+        CORES * SHARDS_PER_CORE + self.steps.iter().map(shards_made).sum::<usize>()
     }
 }
 
@@ -281,7 +281,7 @@ impl Draw<'_, '_> {
                 _ => usize::MAX,
             }),
             capacity: if self.below(4) == 0 { self.index(2_000) } else { 0 },
-            starts: [(); CORES].map(|()| match self.below(32) {
+            first_readings: [(); CORES].map(|()| match self.below(32) {
                 0 => Nanos::MAX - (self.log_uniform() >> 8),
                 _ => self.log_uniform() % (100 * YEAR),
             }),
@@ -290,11 +290,11 @@ impl Draw<'_, '_> {
     }
 
     fn step(&mut self, core: usize) -> Step {
-        let mut left = self.below(ACTS.iter().map(|(weight, _)| weight).sum());
+        let mut remaining_weight = self.below(ACTS.iter().map(|(weight, _)| weight).sum());
         let is_chosen = |&&(weight, _): &&(u64, Act)| {
-            let is_here = left < weight;
-            left = left.saturating_sub(weight);
-            is_here
+            let is_within_weight = remaining_weight < weight;
+            remaining_weight = remaining_weight.saturating_sub(weight);
+            is_within_weight
         };
         let act = ACTS.iter().find(is_chosen).expect("less than the total").1;
         let count = match act {
@@ -314,8 +314,8 @@ impl Draw<'_, '_> {
             | Act::CreateReusable
             | Act::Arm(_) => self.new_ids(1),
             Act::Share if !self.local_timers[core].is_empty() => {
-                let at = self.index(self.local_timers[core].len());
-                self.local_timers[core][at]
+                let index = self.index(self.local_timers[core].len());
+                self.local_timers[core][index]
             }
             _ => self.any_id(),
         };
@@ -412,11 +412,11 @@ impl Draw<'_, '_> {
     /// Returns a random timer, most often a recent one.
     fn any_id(&mut self) -> Id {
         let timers = u64::from(self.timers.max(1));
-        let back = match self.below(16) {
+        let distance = match self.below(16) {
             0 => self.below(timers),
             _ => self.below(timers.min(200)).min(self.below(timers.min(400))),
         };
-        self.timers.saturating_sub(1 + Id::try_from(back).expect("below the timers"))
+        self.timers.saturating_sub(1 + Id::try_from(distance).expect("below the timers"))
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use corewheel::{AddErrorReason, Cancel, ReusableTimer, TimerStatus, local_timer};
 
 use super::{run_script, when};
-use crate::handover::{check, count, with_model};
+use crate::handover::{check, count_operation, with_model};
 use crate::ledger::Payload;
 use crate::model::{ArmEffect, ArmRequest};
 use crate::plan::{AddMethod, Id, Script};
@@ -38,36 +38,36 @@ pub(super) fn with_reusable_timer(id: Id, act: impl FnOnce(&ReusableTimer, Id)) 
 pub(super) fn create(id: Id) {
     let Some(payload) = with_model(|model| model.record_reusable_timer(id)) else { return };
     drop_reusable_timer(id);
-    count("ReusableTimer::new");
-    let timer = ReusableTimer::new(move |timer| run(timer, &payload));
+    count_operation("ReusableTimer::new");
+    let timer = ReusableTimer::new(move |timer| run_callback(timer, &payload));
     check_status(&timer, id);
     REUSABLE_TIMERS.with_borrow_mut(|timers| timers[index_of(id)] = Some((id, timer)));
 }
 
 pub(super) fn arm(timer: &ReusableTimer, id: Id, request: ArmRequest) {
-    let ArmRequest { id: new, add_method, delays, .. } = request;
-    let (length, operation) = (local_timer().len(), operation_of_arm(timer, add_method));
-    let begun = with_model(|model| model.begin_arm(id, request, length, operation));
-    let Some(effect) = begun else { return };
+    let ArmRequest { id: new_id, add_method, delays, .. } = request;
+    let (length, operation) = (local_timer().len(), arm_operation_name(timer, add_method));
+    let begun_arm = with_model(|model| model.begin_arm(id, request, length, operation));
+    let Some(effect) = begun_arm else { return };
     let when = when(with_model(|model| model.own_shard()), add_method, delays);
-    let fits = matches!(effect, ArmEffect::Resets | ArmEffect::Adds(Some(false)));
-    let answer = if fits && add_method != AddMethod::Try {
+    let has_room = matches!(effect, ArmEffect::Resets | ArmEffect::Adds(Some(false)));
+    let answer = if has_room && add_method != AddMethod::Try {
         Ok(timer.arm(when))
     } else {
         timer.try_arm(when)
     };
     with_model(|model| match effect {
         ArmEffect::Adds(is_full) if answer != Ok(true) => {
-            model.end_add(new, add_method, delays, is_full, answer.map(|_| None));
+            model.end_add(new_id, add_method, delays, is_full, answer.map(|_| None));
             if answer.is_ok() {
-                model.timers[id as usize].arming = Some(new);
+                model.timers[id as usize].arming = Some(new_id);
             }
         }
         _ => model.check(answer == Ok(true), || format!("arm of {id}, {effect:?}: {answer:?}")),
     });
 }
 
-fn operation_of_arm(timer: &ReusableTimer, add_method: AddMethod) -> &'static str {
+fn arm_operation_name(timer: &ReusableTimer, add_method: AddMethod) -> &'static str {
     if timer.status() == TimerStatus::Running {
         return "ReusableTimer::arm, in its callback";
     }
@@ -81,7 +81,7 @@ fn operation_of_arm(timer: &ReusableTimer, add_method: AddMethod) -> &'static st
 }
 
 pub(super) fn cancel(timer: &ReusableTimer, id: Id) {
-    count("ReusableTimer::cancel");
+    count_operation("ReusableTimer::cancel");
     let expected = with_model(|model| model.record_reusable_cancel(id));
     let answer = timer.cancel();
     check(answer == expected, || format!("cancel of {id}: {answer:?}, not {expected:?}"));
@@ -89,15 +89,17 @@ pub(super) fn cancel(timer: &ReusableTimer, id: Id) {
 
 /// Makes the handle of the latest arming usable on other cores.
 pub(super) fn share(timer: &ReusableTimer, id: Id) {
-    count("ReusableTimer::handle");
+    count_operation("ReusableTimer::handle");
     let handle = timer.handle();
     with_model(|model| {
         let arming = model.timer(id).arming;
         model.check(handle.is_some() == arming.is_some(), || format!("{id} has {handle:?}"));
         if let Some(arming) = arming {
-            let before = std::mem::replace(&mut model.timers[arming as usize].handle, handle);
-            let is_same = before.is_none() || before == handle;
-            model.check(is_same, || format!("the handle of {id} was {before:?}, now {handle:?}"));
+            let old_handle = std::mem::replace(&mut model.timers[arming as usize].handle, handle);
+            let is_unchanged = old_handle.is_none() || old_handle == handle;
+            model.check(is_unchanged, || {
+                format!("the handle of {id} was {old_handle:?}, now {handle:?}")
+            });
         }
     });
 }
@@ -110,8 +112,8 @@ fn check_status(timer: &ReusableTimer, id: Id) {
 
 /// Drops the `ReusableTimer` at the index of `id`, outside of its callback.
 pub(super) fn drop_reusable_timer(id: Id) {
-    let Some((id, timer)) = take(id) else { return };
-    count("ReusableTimer dropped");
+    let Some((id, timer)) = take_reusable_timer(id) else { return };
+    count_operation("ReusableTimer dropped");
     let must_drop = with_model(|model| {
         model.record_reusable_cancel(id);
         model.record_reusable_drop(id)
@@ -123,32 +125,32 @@ pub(super) fn drop_reusable_timer(id: Id) {
     });
 }
 
-fn take(id: Id) -> Option<(Id, ReusableTimer)> {
+fn take_reusable_timer(id: Id) -> Option<(Id, ReusableTimer)> {
     REUSABLE_TIMERS.with_borrow_mut(|timers| timers[index_of(id)].take())
 }
 
 /// Runs in the callback of a `ReusableTimer`.
-fn run(timer: &ReusableTimer, payload: &Payload) {
+fn run_callback(timer: &ReusableTimer, payload: &Payload) {
     let id = payload.id;
     let arming = with_model(|model| model.timer(id).arming).unwrap_or(id);
     let script = with_model(|model| model.record_fire(arming));
     check_status(timer, id);
-    let arm = |new, delay| arm(timer, id, ArmRequest::plain(new, delay));
+    let arm = |new_id, delay| arm(timer, id, ArmRequest::plain(new_id, delay));
     let mut is_dropped = false;
     match script {
-        Script::Arm(new, delay) => arm(new, delay),
+        Script::Arm(new_id, delay) => arm(new_id, delay),
         Script::CancelSelf => cancel(timer, id),
-        Script::DropReusable(new, delay) => {
+        Script::DropReusable(new_id, delay) => {
             // Arms the timer before the drop, after the drop, or not at all.
-            if new % 3 == 0 {
-                arm(new, delay);
+            if new_id % 3 == 0 {
+                arm(new_id, delay);
             }
-            count("ReusableTimer dropped, in its callback");
+            count_operation("ReusableTimer dropped, in its callback");
             with_model(|model| model.record_reusable_cancel(id));
-            drop(take(id));
+            drop(take_reusable_timer(id));
             is_dropped = true;
-            if new % 3 == 1 {
-                arm(new, delay);
+            if new_id % 3 == 1 {
+                arm(new_id, delay);
             }
         }
         // These scripts run when the payload is dropped, but a `ReusableTimer` keeps its payload.
@@ -156,28 +158,28 @@ fn run(timer: &ReusableTimer, payload: &Payload) {
         _ => run_script(arming, script, None),
     }
     check_status(timer, id);
-    let thrown = with_model(|model| {
+    let planned_panic = with_model(|model| {
         model.record_reusable_run_end(id, arming, is_dropped);
         let panics = match script {
-            Script::DropReusable(new, _) => new.is_multiple_of(4),
+            Script::DropReusable(new_id, _) => new_id.is_multiple_of(4),
             _ => script == Script::Panic,
         };
         panics.then(|| (model.ledger.clone(), model.own_shard()))
     });
-    if let Some((ledger, shard)) = thrown {
+    if let Some((ledger, shard)) = planned_panic {
         ledger.panic_as_planned(shard);
     }
 }
 
 /// Checks that the `ReusableTimer`s of this core cannot be armed, because their wheel has ended.
-pub(super) fn check_ended() {
+pub(super) fn check_arming_fails() {
     for index in 0..REUSABLE_TIMERS_MAX {
         let id = Id::try_from(index).expect("few timers");
         with_reusable_timer(id, |timer, id| {
-            count("ReusableTimer::try_arm, ended wheel");
+            count_operation("ReusableTimer::try_arm, ended wheel");
             let answers = (timer.try_arm(Duration::ZERO), timer.cancel());
-            let is_right = answers == (Err(AddErrorReason::ShutDown), Cancel::Ended);
-            check(is_right, || format!("ReusableTimer {id} of an ended wheel: {answers:?}"));
+            let is_as_expected = answers == (Err(AddErrorReason::ShutDown), Cancel::Ended);
+            check(is_as_expected, || format!("ReusableTimer {id} of an ended wheel: {answers:?}"));
         });
     }
 }

@@ -55,18 +55,20 @@ impl Model {
         length: usize,
         operation: &'static str,
     ) -> Option<ArmEffect> {
-        let ArmRequest { id: new, script, add_method, delays } = request;
-        if self.timer(new).state != State::NotAdded {
+        let ArmRequest { id: new_id, script, add_method, delays } = request;
+        if self.timer(new_id).state != State::NotAdded {
             return None;
         }
         // The library first tries to reset the latest arming, even if it has ended.
-        let last = self.timer(id).arming;
-        if last.is_some_and(|last| self.record_reset(last, add_method, delays, true)) {
+        let latest_arming = self.timer(id).arming;
+        if latest_arming
+            .is_some_and(|latest_arming| self.record_reset(latest_arming, add_method, delays, true))
+        {
             self.coverage.count("ReusableTimer::arm, pending");
             return Some(ArmEffect::Resets);
         }
         let shard = self.own_shard();
-        let timer = &mut self.timers[new as usize];
+        let timer = &mut self.timers[new_id as usize];
         (timer.reusable_timer_id, timer.shard, timer.script) = (Some(id), shard, script);
         self.coverage.count(operation);
         Some(ArmEffect::Adds(self.is_full(shard, length)))

@@ -10,8 +10,8 @@ use crate::plan::{ClockMove, Id, Nanos, READING_WIDTH_MAX, Step};
 /// Maximum number of messages that a turn consumes. This number of queued messages of one priority
 /// also wakes a sleeping owner.
 pub(super) const MESSAGES_MAX: u64 = 1_024;
-/// Maximum number of remote adds and resets that a turn puts in order.
-const ORDERED_MAX: u64 = 4_096;
+/// Maximum number of remote adds and resets that a turn reverses into FIFO order.
+const REVERSED_MAX: u64 = 4_096;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TurnReport {
@@ -42,7 +42,7 @@ impl Model {
 
     /// Records the instant that the owner passes to `turn_at`. Returns the bounds, never below
     /// those of earlier readings.
-    fn use_loop_reading(&mut self, shard: usize, instant: Instant) -> Reading {
+    fn record_loop_reading(&mut self, shard: usize, instant: Instant) -> Reading {
         let now = Reading::exact(self.nanos_at(shard, instant));
         let shard = &mut self.shards[shard];
         shard.latest_reading = shard.latest_reading.max(now);
@@ -77,11 +77,11 @@ impl Model {
     /// Moves a clock. `wait` is the time until the next turn of a shard of the core.
     pub(crate) fn move_clock(&mut self, step: Step, how: ClockMove, wait: Option<Nanos>) {
         /// The longest wait that a clock skips, so that the clock does not reach its maximum.
-        const WAIT_MAX: Nanos = 100 * 86_400 * 1_000_000_000;
+        const SKIPPED_WAIT_MAX: Nanos = 100 * 86_400 * 1_000_000_000;
         if how == ClockMove::Blur && !self.setting.is_inexact {
             return;
         }
-        let (core, by) = (step.target_core, step.delay);
+        let (core, delay) = (step.target_core, step.delay);
         self.coverage.count(match how {
             ClockMove::Forward | ClockMove::Far | ClockMove::ToNext => "time passes",
             ClockMove::Back => "clock back",
@@ -91,29 +91,28 @@ impl Model {
             ClockMove::Blur => "clock blurred",
         });
         let now = self.clock(core);
-        let of = &mut self.cores[core];
-        let to = match how {
+        let core_model = &mut self.cores[core];
+        let new_time = match how {
             ClockMove::Stall => {
-                of.moves_to_ignore = step.count;
+                core_model.moves_to_ignore = step.count;
                 return;
             }
             ClockMove::Blur => {
-                of.blur = [step.delay, step.window];
-                let [before, after] = of.blur.map(Duration::from_nanos);
-                of.clock.blur(before, after);
+                core_model.blur = [step.delay, step.window];
+                let [before, after] = core_model.blur.map(Duration::from_nanos);
+                core_model.clock.blur(before, after);
                 return;
             }
-            ClockMove::Back => now.saturating_sub(by),
-            _ if of.moves_to_ignore > 0 => {
-                of.moves_to_ignore -= 1;
+            ClockMove::Back => now.saturating_sub(delay),
+            _ if core_model.moves_to_ignore > 0 => {
+                core_model.moves_to_ignore -= 1;
                 return;
             }
-            ClockMove::ToNext => {
-                now.saturating_add(wait.filter(|&wait| wait <= WAIT_MAX).unwrap_or_default())
-            }
-            _ => now.saturating_add(by),
+            ClockMove::ToNext => now
+                .saturating_add(wait.filter(|&wait| wait <= SKIPPED_WAIT_MAX).unwrap_or_default()),
+            _ => now.saturating_add(delay),
         };
-        of.clock.set(Duration::from_nanos(to));
+        core_model.clock.set(Duration::from_nanos(new_time));
     }
 
     // ---- turns
@@ -124,31 +123,32 @@ impl Model {
         &mut self,
         number: usize,
         budget: Option<usize>,
-        instant: Option<Instant>,
+        loop_reading: Option<Instant>,
         before: Counts,
         wait: Option<Nanos>,
     ) {
-        let Reading { min: now, .. } = match instant {
+        let Reading { min: now, .. } = match loop_reading {
             None => self.read_clock(number),
-            Some(instant) => self.use_loop_reading(number, instant),
+            Some(loop_reading) => self.record_loop_reading(number, loop_reading),
         };
         let is_clock_current = now == self.latest_time(number);
         let shard = &mut self.shards[number];
         // At the clock's maximum no deadline is later, so the shard may want turns that fire
         // nothing.
         let is_idle = before.queued == 0 && !shard.behind && now < Nanos::MAX;
-        let is_wanted = wait == Some(0) && is_idle && is_clock_current;
-        let most = budget.map_or(MESSAGES_MAX, |budget| MESSAGES_MAX.min(budget as u64));
-        let in_order_after = (before.queued <= most).then_some(shard.turn_tick);
-        shard.turn_now = now;
+        let is_requested = wait == Some(0) && is_idle && is_clock_current;
+        let messages_max = budget.map_or(MESSAGES_MAX, |budget| MESSAGES_MAX.min(budget as u64));
+        let in_order_after = (before.queued <= messages_max).then_some(shard.turn_tick);
+        shard.turn_reading = now;
         shard.turn_tick = shard.turn_tick.max(now / shard.tick);
         shard.turns += 1;
-        if let Some(asleep) = &mut shard.asleep {
+        if let Some(announced_sleep) = &mut shard.announced_sleep {
             // The turn may consume messages that wake the owner, so `check_wake_ups` may not see
             // them.
-            asleep.may_wake = true;
+            announced_sleep.may_wake = true;
         }
-        shard.turn = Some(TurnModel { before, is_wanted, in_order_after, ..TurnModel::default() });
+        shard.turn =
+            Some(TurnModel { before, is_requested, in_order_after, ..TurnModel::default() });
     }
 
     pub(crate) fn record_turn_end(
@@ -161,29 +161,32 @@ impl Model {
         let Some(turn) = self.shards[number].turn.take() else { return };
         let collected = after.cancelled - turn.before.cancelled - turn.cancelled;
         let touched = after.touched - turn.before.touched;
-        let is_right = report.fired == turn.fired
-            && report.collected.is_none_or(|said| {
-                let said = said as u64;
-                said <= collected && collected <= said + turn.collected_for_room
+        let is_as_expected = report.fired == turn.fired
+            && report.collected.is_none_or(|reported| {
+                let reported = reported as u64;
+                reported <= collected && collected <= reported + turn.collected_for_room
             })
-            && report.touched.is_none_or(|said| said == touched);
-        let what = || format!("{report:?}, {touched} touched, {collected} collected: {turn:?}");
-        self.check(is_right, what);
+            && report.touched.is_none_or(|reported| reported == touched);
+        let describe = || format!("{report:?}, {touched} touched, {collected} collected: {turn:?}");
+        self.check(is_as_expected, describe);
         if let Some(budget) = budget {
             let (most, fired) = (budget as u64, turn.fired as u64);
-            let fits = fired <= 2 * most
+            let is_within_budget = fired <= 2 * most
                 && collected <= most + turn.collected_for_room
                 && touched <= 6 * most + 4 * turn.callback_operations;
             // Without messages, periodic timers or remote resets, a pass touches no entry twice.
             let is_pass = report.touched.is_none();
             let moved = after.remote_resets - turn.before.remote_resets;
-            let others = turn.before.queued
-                + turn.arrived
+            let repeated_touches_max = turn.before.queued
+                + turn.arrived_max
                 + turn.callback_operations
                 + turn.lending_expiries
                 + moved;
-            let is_alone = is_pass && others == 0;
-            self.check(fits && (touched.max(fired) <= most || !is_alone), what);
+            let touches_no_entry_twice = is_pass && repeated_touches_max == 0;
+            self.check(
+                is_within_budget && (touched.max(fired) <= most || !touches_no_entry_twice),
+                describe,
+            );
         }
         let shard = &mut self.shards[number];
         (shard.published_len, shard.behind) = (after.live, report.behind || report.abandoned_pass);
@@ -192,10 +195,12 @@ impl Model {
         if after.queued == 0 && !shard.behind {
             self.record_empty_mailbox(number);
         }
-        if turn.is_wanted && turn.fired == 0 && budget.is_none() && !report.abandoned_pass {
-            let left = self.shards[number].needless_turns_allowed.checked_sub(1);
-            self.check(left.is_some(), || format!("shard {number} wanted a turn for nothing"));
-            self.shards[number].needless_turns_allowed = left.unwrap_or(0);
+        if turn.is_requested && turn.fired == 0 && budget.is_none() && !report.abandoned_pass {
+            let turns_still_allowed = self.shards[number].needless_turns_allowed.checked_sub(1);
+            self.check(turns_still_allowed.is_some(), || {
+                format!("shard {number} wanted a turn for nothing")
+            });
+            self.shards[number].needless_turns_allowed = turns_still_allowed.unwrap_or(0);
         }
         self.check_messages_consumed(budget, report, &turn, &after);
         self.check_timers_left(number, report, turn.latest_fired_tick);
@@ -204,8 +209,12 @@ impl Model {
     /// Records that the mailbox is empty. Checks that the payloads of ended timers are dropped.
     fn record_empty_mailbox(&mut self, number: usize) {
         let shard = &mut self.shards[number];
-        (shard.urgent, shard.is_queue_uncertain, shard.unadmitted, shard.uncollected) =
-            (false, false, 0, 0);
+        (
+            shard.may_have_urgent_message,
+            shard.is_queue_uncertain,
+            shard.unadmitted,
+            shard.uncollected,
+        ) = (false, false, 0, 0);
         for id in shard.queued.drain(..) {
             let timer = &mut self.timers[id as usize];
             (timer.queued, timer.unadmitted) = (false, false);
@@ -225,21 +234,24 @@ impl Model {
         turn: &TurnModel,
         after: &Counts,
     ) {
-        let most = budget.map_or(MESSAGES_MAX, |budget| MESSAGES_MAX.min(budget as u64));
-        let (before, arrived, left) = (turn.before.queued, turn.arrived, after.queued);
-        let consumed = before.saturating_sub(left);
-        // A message that arrives during this turn may remain in `left`, or take the place of an
-        // earlier message. If more than `ORDERED_MAX` adds and resets are queued, the turn may only
-        // put them in order and consume none.
-        let is_flooded = before + arrived > ORDERED_MAX;
-        let least = if report.abandoned_pass || is_flooded { 0 } else { before.min(most) };
-        let takes_all =
-            budget.is_none() && before + arrived <= MESSAGES_MAX && !report.abandoned_pass;
-        let is_right = consumed <= most + turn.collected_for_room
-            && consumed + arrived >= least
+        let messages_max = budget.map_or(MESSAGES_MAX, |budget| MESSAGES_MAX.min(budget as u64));
+        let (queued_before, arrived_max, queued_after) =
+            (turn.before.queued, turn.arrived_max, after.queued);
+        let consumed = queued_before.saturating_sub(queued_after);
+        // A message that arrives during this turn may remain in `queued_after`, or take the place
+        // of an earlier message. If more than `REVERSED_MAX` adds and resets are queued, the turn
+        // may only reverse them into FIFO order, and consume none.
+        let is_flooded = queued_before + arrived_max > REVERSED_MAX;
+        let consumed_min =
+            if report.abandoned_pass || is_flooded { 0 } else { queued_before.min(messages_max) };
+        let takes_all = budget.is_none()
+            && queued_before + arrived_max <= MESSAGES_MAX
+            && !report.abandoned_pass;
+        let is_as_expected = consumed <= messages_max + turn.collected_for_room
+            && consumed + arrived_max >= consumed_min
             && (!takes_all || !report.behind);
-        self.check(is_right, || {
-            format!("{before} messages, {arrived} more, {left} left, at most {most}: {report:?}")
+        self.check(is_as_expected, || {
+            format!("{queued_before} messages, {arrived_max} more, {queued_after} left, at most {messages_max}: {report:?}")
         });
     }
 
@@ -251,7 +263,7 @@ impl Model {
         // deadline.
         let is_certain = |&&(_, id): &&(u64, Id)| {
             let timer = self.timer(id);
-            !timer.queued && timer.moved_in != shard.turns
+            !timer.queued && timer.moved_in_turn != shard.turns
         };
         let Some(&(tick, id)) = shard.live.iter().find(is_certain) else { return };
         let (is_due, is_behind) = (tick <= shard.turn_tick, shard.behind);
@@ -266,13 +278,14 @@ impl Model {
     /// Checks that a shard does not request another turn right after a complete one.
     pub(crate) fn check_no_needless_turn(&mut self, number: usize, wait: Option<Nanos>) {
         let shard = &self.shards[number];
-        let is_later = shard.live.first().is_none_or(|&(tick, _)| tick > shard.turn_tick);
-        let is_now = self.latest_time(number) <= shard.turn_now && shard.turn_now < Nanos::MAX;
+        let has_no_due_timer = shard.live.first().is_none_or(|&(tick, _)| tick > shard.turn_tick);
+        let is_clock_current =
+            self.latest_time(number) <= shard.turn_reading && shard.turn_reading < Nanos::MAX;
         // A callback may have requested the next turn by adding a timer that another callback then
         // moved.
         let is_predictable =
             shard.queued.is_empty() && !shard.behind && !shard.callbacks_made_requests;
-        let is_needless = wait == Some(0) && is_later && is_now && is_predictable;
+        let is_needless = wait == Some(0) && has_no_due_timer && is_clock_current && is_predictable;
         self.check(!is_needless, || format!("shard {number} wants another turn, for nothing"));
     }
 
@@ -285,28 +298,30 @@ impl Model {
         } = counts;
         let totals = *self.ledger.shard(number);
         let shard = &self.shards[number];
-        let actual = [fired, runs, handed_back, counts.clock_regressions, counts.panicked];
-        let expected = [shard.fired, shard.runs, 0, shard.regressions, totals.planned_panics];
+        let actual_counts = [fired, runs, handed_back, counts.clock_regressions, counts.panicked];
+        let expected_counts =
+            [shard.fired, shard.runs, 0, shard.regressions, totals.planned_panics];
         let counts_add_up = added == live + fired + cancelled + handed_back;
-        let is_right =
-            counts_add_up && actual == expected && totals.reported_panics == totals.planned_panics;
+        let is_as_expected = counts_add_up
+            && actual_counts == expected_counts
+            && totals.reported_panics == totals.planned_panics;
         // The shard's counts may lag behind the model, because the owner has not consumed all
         // messages.
-        let (alive, messages) = (shard.live.len() as u64, shard.queued.len() as u64);
-        let (arriving, unseen) =
+        let (model_live, messages_max) = (shard.live.len() as u64, shard.queued.len() as u64);
+        let (arriving_adds, unseen_cancels) =
             (shard.added.wrapping_sub(added), shard.cancelled.wrapping_sub(cancelled));
-        let fits = arriving <= queued
-            && queued <= messages
-            && uncollected <= unseen.min(live).min(queued)
-            && unseen <= uncollected + arriving
-            && live + arriving == alive + unseen;
-        let expected_queued = [messages, shard.unadmitted, shard.uncollected];
+        let is_possible = arriving_adds <= queued
+            && queued <= messages_max
+            && uncollected <= unseen_cancels.min(live).min(queued)
+            && unseen_cancels <= uncollected + arriving_adds
+            && live + arriving_adds == model_live + unseen_cancels;
+        let expected_queued = [messages_max, shard.unadmitted, shard.uncollected];
         let is_exact =
-            shard.is_queue_uncertain || [queued, arriving, uncollected] == expected_queued;
-        self.check(is_right && fits && is_exact, || {
+            shard.is_queue_uncertain || [queued, arriving_adds, uncollected] == expected_queued;
+        self.check(is_as_expected && is_possible && is_exact, || {
             format!(
-                "shard {number}: {counts:?}, {totals:?}, {arriving} arriving, {unseen} unseen; \
-                 fired, runs, handed back, regressions, panics: {expected:?}; live {alive}; \
+                "shard {number}: {counts:?}, {totals:?}, {arriving_adds} arriving, {unseen_cancels} unseen; \
+                 fired, runs, handed back, regressions, panics: {expected_counts:?}; live {model_live}; \
                  queued, arriving, uncollected: {expected_queued:?}"
             )
         });
@@ -320,20 +335,21 @@ impl Model {
         let shard = &self.shards[number];
         let start = shard.live.first().map(|&(tick, _)| shard.tick_start(tick));
         // A timer whose tick begins at the clock's maximum or later never fires.
-        let fires = start.filter(|&start| start < Nanos::MAX);
-        let earliest = fires.map(|start| self.time_until(number, start));
+        let first_firing_time = start.filter(|&start| start < Nanos::MAX);
+        let time_until_earliest = first_firing_time.map(|start| self.time_until(number, start));
         let drop_cancelled_within =
             self.time_until(number, self.latest_time(number).saturating_add(DROP_CANCELLED_WITHIN));
-        let is_short = earliest.is_none_or(|earliest| wait.is_some_and(|wait| wait <= earliest));
-        let is_urgent = shard.urgent && !shard.is_queue_uncertain;
+        let is_short_enough =
+            time_until_earliest.is_none_or(|earliest| wait.is_some_and(|wait| wait <= earliest));
+        let is_urgent = shard.may_have_urgent_message && !shard.is_queue_uncertain;
         let is_idle = shard.live.is_empty() && shard.queued.is_empty() && !shard.behind;
         let may_be_short = is_announced && shard.may_hold_payloads;
-        let is_right = is_short
+        let is_as_expected = is_short_enough
             && (!is_urgent || wait == Some(0))
             && (!is_idle || wait.is_none() || may_be_short && wait <= Some(drop_cancelled_within));
-        self.check(is_right, || {
+        self.check(is_as_expected, || {
             format!(
-                "shard {number} sleeps {wait:?}; the next deadline is in {earliest:?}, \
+                "shard {number} sleeps {wait:?}; the next deadline is in {time_until_earliest:?}, \
                  urgent messages: {is_urgent}, idle: {is_idle}"
             )
         });
@@ -345,9 +361,11 @@ impl Model {
         let until = timeout.map_or(Nanos::MAX, |timeout| {
             self.clock(self.shards[number].core).saturating_add(timeout)
         });
-        let needless = totals.wakes - self.shards[number].wakes;
-        self.check(needless == 0, || format!("shard {number} was woken {needless} times, awake"));
-        let asleep = AnnouncedSleep {
+        let needless_wakes = totals.wakes - self.shards[number].wakes;
+        self.check(needless_wakes == 0, || {
+            format!("shard {number} was woken {needless_wakes} times, awake")
+        });
+        let announced_sleep = AnnouncedSleep {
             until,
             wakes: totals.wakes,
             planned_panics: totals.planned_panics,
@@ -355,7 +373,7 @@ impl Model {
             must_wake: false,
             is_long: until > now.saturating_add(DROP_CANCELLED_WITHIN),
         };
-        self.shards[number].asleep = (timeout != Some(0)).then_some(asleep);
+        self.shards[number].announced_sleep = (timeout != Some(0)).then_some(announced_sleep);
     }
 
     /// Checks that a sleeping core was woken at most once, never without a reason, and always if
@@ -363,19 +381,23 @@ impl Model {
     pub(crate) fn check_wake_ups(&mut self, number: usize, queued: u64) {
         let totals = *self.ledger.shard(number);
         self.shards[number].wakes = totals.wakes;
-        let Some(asleep) = self.shards[number].asleep.take() else { return };
-        let (wakes, has_panicked) =
-            (totals.wakes - asleep.wakes, totals.planned_panics > asleep.planned_panics);
+        let Some(announced_sleep) = self.shards[number].announced_sleep.take() else { return };
+        let (wakes, has_panicked) = (
+            totals.wakes - announced_sleep.wakes,
+            totals.planned_panics > announced_sleep.planned_panics,
+        );
         if has_panicked {
             self.coverage.count("wake hook panics");
         }
         // `MESSAGES_MAX` messages of one priority wake the owner, and there are two priorities.
-        let must_wake = asleep.must_wake || queued >= 2 * MESSAGES_MAX;
-        let may_wake = asleep.may_wake || queued >= MESSAGES_MAX;
-        let is_right =
+        let must_wake = announced_sleep.must_wake || queued >= 2 * MESSAGES_MAX;
+        let may_wake = announced_sleep.may_wake || queued >= MESSAGES_MAX;
+        let is_as_expected =
             wakes <= 1 && (wakes > 0 || has_panicked || !must_wake) && (wakes == 0 || may_wake);
-        self.check(is_right, || {
-            format!("shard {number} was woken {wakes} times with {queued} messages: {asleep:?}")
+        self.check(is_as_expected, || {
+            format!(
+                "shard {number} was woken {wakes} times with {queued} messages: {announced_sleep:?}"
+            )
         });
     }
 
