@@ -27,7 +27,7 @@ use corewheel::{
 };
 
 use crate::{
-    one_thread::{Draws, STEP, WARM_UP},
+    one_thread::{Draws, TICKS_BETWEEN_TIMERS, WARM_UP},
     timers::{Payload, payload},
 };
 
@@ -38,7 +38,7 @@ const WARM_UP_BATCHES: usize = 16;
 /// The number of operations in a warm-up batch.
 const WARM_UP_SIZE: usize = 128;
 
-fn install() -> ManualClock {
+fn install_wheel() -> ManualClock {
     let clock = ManualClock::new();
     Config::new().clock(&clock).install().expect("the first timer of this thread");
     local_timer().register_driver();
@@ -54,14 +54,14 @@ fn delay(draws: &mut Draws) -> Duration {
     Duration::from_millis(draws.delay())
 }
 
-fn fill(live: usize, draws: &mut Draws) -> Vec<TimerHandle> {
+fn add_live_timers(live: usize, draws: &mut Draws) -> Vec<TimerHandle> {
     (0..live).map(|id| local_timer().add(delay(draws), callback(id))).collect()
 }
 
 /// Runs a server's loop: adds and cancels the timeout of a request, turns, and announces a sleep.
 /// The other timers are idle timeouts, due after the run.
 pub(crate) fn poll_loop(live: usize, iterations: usize) {
-    let (clock, mut draws) = (install(), Draws::new(live));
+    let (clock, mut draws) = (install_wheel(), Draws::new(live));
     for id in 0..live {
         local_timer().add(Duration::from_secs(30) + delay(&mut draws), callback(id));
     }
@@ -76,7 +76,7 @@ pub(crate) fn poll_loop(live: usize, iterations: usize) {
 
 /// Cancels a random timer and adds another one. All callbacks share an `Rc`.
 pub(crate) fn cancel_add_rc(live: usize, iterations: usize) {
-    let (_clock, mut draws, fired) = (install(), Draws::new(live), Rc::new(Cell::new(0)));
+    let (_clock, mut draws, fired) = (install_wheel(), Draws::new(live), Rc::new(Cell::new(0)));
     let add = |draws: &mut Draws, id: usize| {
         let (fired, captured) = (Rc::clone(&fired), [id; 2]);
         local_timer().add(delay(draws), move || fired.set(captured[0]))
@@ -95,12 +95,13 @@ pub(crate) fn fire_add(live: usize, iterations: usize) {
     fn fire(captured: Payload) {
         local_timer().add(Duration::from_millis(captured[1]), move || fire(captured));
     }
-    let (clock, round) = (install(), STEP * live as u64);
+    let (clock, round) = (install_wheel(), TICKS_BETWEEN_TIMERS * live as u64);
     for id in 1..=live as u64 {
-        local_timer().add(Duration::from_millis(STEP * id), move || fire([id, round, 0]));
+        local_timer()
+            .add(Duration::from_millis(TICKS_BETWEEN_TIMERS * id), move || fire([id, round, 0]));
     }
     for turn in 1..=(WARM_UP + iterations) as u64 {
-        clock.set(Duration::from_millis(STEP * turn));
+        clock.set(Duration::from_millis(TICKS_BETWEEN_TIMERS * turn));
         assert_eq!(local_timer().turn().fired, 1);
     }
 }
@@ -119,8 +120,8 @@ struct RemoteOperation {
 
 impl RemoteOperation {
     fn run(self, live: usize, iterations: usize) {
-        let (clock, mut draws) = (install(), Draws::new(live));
-        let mut handles = fill(live, &mut draws);
+        let (clock, mut draws) = (install_wheel(), Draws::new(live));
+        let mut handles = add_live_timers(live, &mut draws);
         let order = draws.order();
         let batches = batches(&order, iterations);
         let shard = local_timer().shard_ref();
@@ -160,13 +161,13 @@ impl RemoteOperation {
 struct Baton(AtomicBool);
 
 impl Baton {
-    fn pass(&self, is_others: bool, next: &Thread) {
-        self.0.store(is_others, Release);
+    fn pass(&self, is_other_threads_turn: bool, next: &Thread) {
+        self.0.store(is_other_threads_turn, Release);
         next.unpark();
     }
 
-    fn wait(&self, is_others: bool) {
-        while self.0.load(Acquire) != is_others {
+    fn wait(&self, is_other_threads_turn: bool) {
+        while self.0.load(Acquire) != is_other_threads_turn {
             thread::park();
         }
     }
@@ -203,13 +204,13 @@ pub(crate) fn remote_cancel(live: usize, iterations: usize) {
 }
 
 /// Another thread moves a timer, about as often to an earlier as to a later deadline; the owner
-/// turns. If `LATER`, each deadline is a minute from now, as for an idle connection.
-pub(crate) fn remote_reset<const LATER: bool>(live: usize, iterations: usize) {
+/// turns. If `TO_LATER`, each deadline is a minute from now, as for an idle connection.
+pub(crate) fn remote_reset<const TO_LATER: bool>(live: usize, iterations: usize) {
     let remote = RemoteOperation {
         takes_handles: true,
         other: |_, draws, batch, _| {
             for handle in batch {
-                let delay = if LATER { Duration::from_secs(60) } else { delay(draws) };
+                let delay = if TO_LATER { Duration::from_secs(60) } else { delay(draws) };
                 assert!(handle.reset(delay));
             }
         },
@@ -251,22 +252,22 @@ pub(crate) fn remote_run(live: usize, iterations: usize) {
 /// Meets the condition of a random operation, completes it, and adds another one on its key.
 pub(crate) fn purgatory(live: usize, iterations: usize) {
     struct Fetch {
-        written: &'static [Cell<u64>],
+        counts: &'static [Cell<u64>],
         partition: usize,
-        wanted: u64,
+        required_count: u64,
     }
     impl DelayedOperation for Fetch {
         fn try_complete(&mut self) -> bool {
-            self.written[self.partition].get() >= self.wanted
+            self.counts[self.partition].get() >= self.required_count
         }
         fn on_complete(self, how: Completion) {
             black_box((self.partition, how));
         }
     }
-    let (_clock, mut draws) = (install(), Draws::new(live));
-    let written: &'static [Cell<u64>] = vec![Cell::new(0); live].leak();
+    let (_clock, mut draws) = (install_wheel(), Draws::new(live));
+    let counts: &'static [Cell<u64>] = vec![Cell::new(0); live].leak();
     let watch = |draws: &mut Draws, partition: usize| {
-        let fetch = Fetch { written, partition, wanted: written[partition].get() + 1 };
+        let fetch = Fetch { counts, partition, required_count: counts[partition].get() + 1 };
         let purgatory = local_purgatory::<usize, Fetch>();
         let outcome = purgatory.try_complete_else_watch(fetch, [partition], delay(draws));
         assert!(matches!(outcome, Ok(WatchOutcome::Waits(_))));
@@ -275,7 +276,7 @@ pub(crate) fn purgatory(live: usize, iterations: usize) {
     let purgatory = local_purgatory::<usize, Fetch>();
     for _ in 0..WARM_UP + iterations {
         let partition = draws.index();
-        written[partition].update(|count| count + 1);
+        counts[partition].update(|count| count + 1);
         assert_eq!(purgatory.check_and_complete(&partition), 1);
         watch(&mut draws, partition);
     }
@@ -284,19 +285,19 @@ pub(crate) fn purgatory(live: usize, iterations: usize) {
 /// Another core meets the conditions of operations, and sends the events in batches.
 pub(crate) fn purgatory_remote(live: usize, iterations: usize) {
     struct WaitForCount {
-        written: &'static AtomicU64,
-        wanted: u64,
+        counts: &'static AtomicU64,
+        required_count: u64,
     }
     impl DelayedOperation for WaitForCount {
         fn try_complete(&mut self) -> bool {
-            self.written.load(Relaxed) >= self.wanted
+            self.counts.load(Relaxed) >= self.required_count
         }
         fn on_complete(self, how: Completion) {
-            black_box((self.wanted, how));
+            black_box((self.required_count, how));
         }
     }
-    let (_clock, mut draws) = (install(), Draws::new(live));
-    let written: &'static [AtomicU64] = Box::leak((0..live).map(|_| AtomicU64::new(0)).collect());
+    let (_clock, mut draws) = (install_wheel(), Draws::new(live));
+    let counts: &'static [AtomicU64] = Box::leak((0..live).map(|_| AtomicU64::new(0)).collect());
     let order = draws.order();
     let group = PurgatoryGroup::<usize>::partitioned_by(|_| 0);
     let batches = batches(&order, iterations);
@@ -305,14 +306,14 @@ pub(crate) fn purgatory_remote(live: usize, iterations: usize) {
     let join = |core| group.join::<WaitForCount>(core, &shards.lock().expect("no holder panics"));
     thread::scope(|scope| {
         let other = scope.spawn(|| {
-            let _clock = install();
+            let _clock = install_wheel();
             shards.lock().expect("no holder panics").push(local_timer().shard_ref());
             let purgatory = join(1);
             baton.pass(false, &owner);
             for keys in &batches {
                 baton.wait(true);
                 for &key in *keys {
-                    written[key].fetch_add(1, Relaxed);
+                    counts[key].fetch_add(1, Relaxed);
                     purgatory.notify(&key);
                 }
                 local_timer().turn();
@@ -322,8 +323,8 @@ pub(crate) fn purgatory_remote(live: usize, iterations: usize) {
         baton.wait(false);
         let purgatory = join(0);
         let watch = |draws: &mut Draws, key: usize| {
-            let wanted = written[key].load(Relaxed) + 1;
-            let wait = WaitForCount { written: &written[key], wanted };
+            let required_count = counts[key].load(Relaxed) + 1;
+            let wait = WaitForCount { counts: &counts[key], required_count };
             let outcome = purgatory.try_complete_else_watch(wait, [key], delay(draws));
             assert!(matches!(outcome, Ok(WatchOutcome::Waits(_))));
         };
@@ -343,8 +344,8 @@ pub(crate) fn purgatory_remote(live: usize, iterations: usize) {
 
 /// Polls an async sleep once and drops it.
 pub(crate) fn sleep(live: usize, iterations: usize) {
-    let (_clock, mut draws) = (install(), Draws::new(live));
-    black_box(fill(live, &mut draws));
+    let (_clock, mut draws) = (install_wheel(), Draws::new(live));
+    black_box(add_live_timers(live, &mut draws));
     let mut context = Context::from_waker(Waker::noop());
     for _ in 0..WARM_UP + iterations {
         let sleep = pin!(future::sleep(delay(&mut draws)));
@@ -355,7 +356,7 @@ pub(crate) fn sleep(live: usize, iterations: usize) {
 /// Moves a random async sleep to a minute from now, and polls it again, as a server does for a
 /// packet.
 pub(crate) fn packet(live: usize, iterations: usize) {
-    let (_clock, mut draws) = (install(), Draws::new(live));
+    let (_clock, mut draws) = (install_wheel(), Draws::new(live));
     let mut context = Context::from_waker(Waker::noop());
     let mut sleeps: Vec<_> = (0..live).map(|_| future::sleep(delay(&mut draws))).collect();
     for sleep in &mut sleeps {
@@ -370,32 +371,32 @@ pub(crate) fn packet(live: usize, iterations: usize) {
 
 /// Runs `step`. In the lane `paths`, callgrind counts only what runs inside this function.
 #[inline(never)]
-fn profiled<R>(step: impl FnOnce() -> R) -> R {
+fn run_profiled<R>(step: impl FnOnce() -> R) -> R {
     step()
 }
 
 /// Lets callgrind collect one add and the turn that fires the timer.
 pub(crate) fn path_add_fire(live: usize, _: usize) {
-    let clock = install();
-    black_box(fill(live, &mut Draws::new(live)));
+    let clock = install_wheel();
+    black_box(add_live_timers(live, &mut Draws::new(live)));
     // Adds and turns once first, so that no allocation of a first add or turn is profiled.
     local_timer().add(Duration::from_millis(1), callback(0));
     clock.advance(Duration::from_millis(1));
     assert_eq!(local_timer().turn().fired, 1);
-    profiled(|| local_timer().add(Duration::from_millis(500), callback(1)));
+    run_profiled(|| local_timer().add(Duration::from_millis(500), callback(1)));
     clock.advance(Duration::from_millis(500));
-    assert_eq!(profiled(|| local_timer().turn()).fired, 1);
+    assert_eq!(run_profiled(|| local_timer().turn()).fired, 1);
 }
 
 /// Lets callgrind collect one cancel by another thread and the owner's turn.
 pub(crate) fn path_remote_cancel(live: usize, _: usize) {
-    let _clock = install();
-    let handles = fill(live, &mut Draws::new(live));
+    let _clock = install_wheel();
+    let handles = add_live_timers(live, &mut Draws::new(live));
     let [first, second] = [handles[0], handles[1]];
     let other = thread::spawn(move || {
         first.cancel();
-        profiled(|| second.cancel())
+        run_profiled(|| second.cancel())
     });
     assert_eq!(other.join().expect("a cancel does not panic"), Cancel::Cancelled);
-    assert_eq!(profiled(|| local_timer().turn()).collected, 2);
+    assert_eq!(run_profiled(|| local_timer().turn()).collected, 2);
 }

@@ -11,7 +11,7 @@ const SEED: u64 = 1;
 /// The number of warm-up operations, which the difference of two runs excludes.
 pub(crate) const WARM_UP: usize = 2_000;
 /// The ticks between consecutive timers of `fire_add`: each of 1,000 timers fires once a second.
-pub(crate) const STEP: u64 = 1;
+pub(crate) const TICKS_BETWEEN_TIMERS: u64 = 1;
 
 /// Draws random timers and delays.
 pub(crate) struct Draws {
@@ -99,12 +99,12 @@ pub(crate) fn idle_turn<T: TimerSet>(live: usize, iterations: usize) {
 pub(crate) fn fire_add<T: TimerSet>(live: usize, iterations: usize) {
     let mut timers = T::new();
     for id in 0..live {
-        black_box(timers.add(STEP * (id as u64 + 1), payload(id)));
+        black_box(timers.add(TICKS_BETWEEN_TIMERS * (id as u64 + 1), payload(id)));
     }
     for turn in 1..=(WARM_UP + iterations) as u64 {
         let mut fired = None;
-        timers.advance(STEP * turn, |payload| fired = Some(payload));
+        timers.advance(TICKS_BETWEEN_TIMERS * turn, |payload| fired = Some(payload));
         let payload = fired.expect("each turn fires one timer");
-        black_box(timers.add(STEP * (turn + live as u64), payload));
+        black_box(timers.add(TICKS_BETWEEN_TIMERS * (turn + live as u64), payload));
     }
 }
