@@ -61,21 +61,21 @@ pub fn explore_with_preemptions<M: Fn() + Send + Sync + 'static>(
     builder.checkpoint_interval = 1_000;
     let (time, bound) = (builder.max_duration, builder.preemption_bound.or(Some(preemptions)));
     builder.preemption_bound = bound.filter(|_| time.is_none());
-    let ([count, counted], start) = (shared(AtomicUsize::new(0)), Instant::now());
+    let ([count, counter], start) = (shared_clones(AtomicUsize::new(0)), Instant::now());
     builder.check(move || {
         // Relaxed: loom runs one execution at a time.
-        counted.fetch_add(1, Ordering::Relaxed);
+        counter.fetch_add(1, Ordering::Relaxed);
         model();
     });
     let explored = count.load(Ordering::Relaxed);
-    let (rest, floor) = match time {
+    let (remark, floor) = match time {
         Some(time) if start.elapsed() >= time => (", but not all,", 2),
         // Without a bound, loom skips more equivalent interleavings and may explore fewer than
         // `floor`.
         Some(_) => (", which are all,", 2),
         None => ("", floor),
     };
-    println!("{name}: {explored} interleavings{rest} in {:.1?}", start.elapsed());
+    println!("{name}: {explored} interleavings{remark} in {:.1?}", start.elapsed());
     assert!(
         explored >= floor || env::var_os("COREWHEEL_LOOM_NO_FLOOR").is_some(),
         "{name} explored {explored} interleavings, fewer than {floor}"
@@ -83,7 +83,7 @@ pub fn explore_with_preemptions<M: Fn() + Send + Sync + 'static>(
 }
 
 /// Returns `N` references to `value`.
-pub fn shared<T, const N: usize>(value: T) -> [Arc<T>; N] {
+pub fn shared_clones<T, const N: usize>(value: T) -> [Arc<T>; N] {
     let value = Arc::new(value);
     [(); N].map(|()| Arc::clone(&value))
 }
@@ -101,15 +101,15 @@ pub fn shard<T>() -> (Shard<T>, ManualClock) {
 pub type WithTimer<T> = (Shard<T>, ManualClock, TimerHandle);
 
 /// Returns a shard whose only timer is due in `ticks` ticks.
-pub fn shard_with<T>(ticks: u32, payload: T) -> WithTimer<T> {
+pub fn shard_with_timer<T>(ticks: u32, payload: T) -> WithTimer<T> {
     let (mut shard, clock) = shard();
     let handle = shard.add(TICK * ticks, payload);
     (shard, clock, handle)
 }
 
 /// Returns a shard whose only timer is due.
-pub fn shard_with_due<T>(payload: T) -> WithTimer<T> {
-    let (shard, clock, handle) = shard_with(1, payload);
+pub fn shard_with_due_timer<T>(payload: T) -> WithTimer<T> {
+    let (shard, clock, handle) = shard_with_timer(1, payload);
     clock.advance(TICK);
     (shard, clock, handle)
 }
@@ -138,7 +138,7 @@ pub fn shard_with_retirable_page() -> WithTimer<u32> {
 /// Fires `first`, unless another thread ends or resets it. Retires the page of `first` if possible,
 /// and adds four timers. Returns whether `first` has fired, and the four timers.
 pub fn fire_and_add_four(shard: &mut Shard<u32>, first: TimerHandle) -> (bool, [TimerHandle; 4]) {
-    let fired = expired(shard);
+    let fired = turn_and_expire(shard);
     (0..2).for_each(|_| shard.turn());
     let (added, in_a_new_page) = add_four(shard, first);
     assert!(in_a_new_page || fired.is_empty(), "the empty page was not retired");
@@ -165,26 +165,26 @@ pub fn config(clock: &ManualClock) -> Config {
 }
 
 /// Turns the shard and returns the payloads of the expired timers.
-pub fn expired<T>(shard: &mut Shard<T>) -> Vec<T> {
+pub fn turn_and_expire<T>(shard: &mut Shard<T>) -> Vec<T> {
     shard.turn();
     std::iter::from_fn(|| shard.next_expired()).map(|expired| expired.payload).collect()
 }
 
 /// Turns the shard at each tick up to `until`. Returns the ticks at which timers expired.
-pub fn expiry_ticks<T>(shard: &mut Shard<T>, clock: &ManualClock, until: u32) -> Vec<u32> {
-    each_tick(clock, until, || expired(shard).len())
+pub fn turn_and_log_expiries<T>(shard: &mut Shard<T>, clock: &ManualClock, until: u32) -> Vec<u32> {
+    turn_at_each_tick(clock, until, || turn_and_expire(shard).len())
 }
 
 /// Turns this thread's wheel at each tick up to `until`. Returns the ticks at which callbacks ran.
-pub fn run_ticks(clock: &ManualClock, until: u32) -> Vec<u32> {
-    each_tick(clock, until, || local_timer().turn().fired)
+pub fn turn_and_log_runs(clock: &ManualClock, until: u32) -> Vec<u32> {
+    turn_at_each_tick(clock, until, || local_timer().turn().fired)
 }
 
-fn each_tick(clock: &ManualClock, until: u32, mut fired: impl FnMut() -> usize) -> Vec<u32> {
+fn turn_at_each_tick(clock: &ManualClock, until: u32, mut turn: impl FnMut() -> usize) -> Vec<u32> {
     let now = || u32::try_from(clock.elapsed().as_millis()).unwrap_or(u32::MAX);
     let mut ticks = Vec::new();
     loop {
-        ticks.extend(std::iter::repeat_n(now(), fired()));
+        ticks.extend(std::iter::repeat_n(now(), turn()));
         if now() >= until {
             return ticks;
         }
@@ -241,11 +241,11 @@ pub fn add_remotely(
 }
 
 /// Calls `set`, whose interleavings loom does not explore.
-pub fn setup<R>(set: impl FnOnce() -> R) -> R {
+pub fn without_exploring<R>(set: impl FnOnce() -> R) -> R {
     loom::stop_exploring();
-    let setup = set();
+    let value = set();
     loom::explore();
-    setup
+    value
 }
 
 /// Spawns a thread that races with this one. Both threads first access one atomic, so that loom
@@ -255,17 +255,17 @@ pub fn setup<R>(set: impl FnOnce() -> R) -> R {
 /// each atomic. For example, if the other thread loads and then swaps, loom overlooks the race of
 /// this swap with a load in this thread.
 pub fn race<R: 'static>(act: impl FnOnce() -> R + 'static) -> thread::JoinHandle<R> {
-    let [started, other] = shared(ModelledUsize::new(0));
+    let [own_start, other_start] = shared_clones(ModelledUsize::new(0));
     // Both `Relaxed`: they order no other access.
     let thread = thread::spawn(move || {
-        other.fetch_add(1, Ordering::Relaxed);
+        other_start.fetch_add(1, Ordering::Relaxed);
         act()
     });
-    started.fetch_add(1, Ordering::Relaxed);
+    own_start.fetch_add(1, Ordering::Relaxed);
     thread
 }
 
-/// A thread that may unpark this one.
+/// A spawned thread that may unpark the thread that spawned it.
 #[derive(Debug)]
 pub struct Unparker<R> {
     thread: thread::JoinHandle<R>,
@@ -274,11 +274,11 @@ pub struct Unparker<R> {
 
 /// Spawns a thread that races with this one and may unpark it; see [`race`].
 pub fn spawn_unparker<R: 'static>(act: impl FnOnce() -> R + 'static) -> Unparker<R> {
-    let [is_done, done] = shared(ModelledUsize::new(0));
+    let [is_done, done] = shared_clones(ModelledUsize::new(0));
     let thread = race(move || {
-        let answer = act();
+        let result = act();
         done.store(1, Ordering::Release);
-        answer
+        result
     });
     Unparker { thread, is_done }
 }
@@ -286,8 +286,8 @@ pub fn spawn_unparker<R: 'static>(act: impl FnOnce() -> R + 'static) -> Unparker
 impl<R> Unparker<R> {
     /// Waits for the thread and returns its result; see [`join_unparkers`].
     pub fn join(self) -> R {
-        let [answer] = join_unparkers([self]);
-        answer
+        let [result] = join_unparkers([self]);
+        result
     }
 }
 
@@ -344,14 +344,14 @@ pub struct CountsDrop(Arc<Drops>);
 /// The number of drops.
 #[derive(Debug)]
 pub struct Drops {
-    times: ModelledUsize,
+    drop_count: ModelledUsize,
     signal: Notify,
 }
 
 impl Drop for CountsDrop {
     fn drop(&mut self) {
         // Release: `wait` sees the writes before the drop.
-        self.0.times.fetch_add(1, Ordering::Release);
+        self.0.drop_count.fetch_add(1, Ordering::Release);
         self.0.signal.notify();
     }
 }
@@ -359,16 +359,17 @@ impl Drop for CountsDrop {
 impl Drops {
     /// Returns a value and the counter of its drop.
     pub fn with_counter() -> (CountsDrop, Arc<Self>) {
-        let [drops, held] = shared(Self { times: ModelledUsize::new(0), signal: Notify::new() });
-        (CountsDrop(held), drops)
+        let [drops, drops_of_value] =
+            shared_clones(Self { drop_count: ModelledUsize::new(0), signal: Notify::new() });
+        (CountsDrop(drops_of_value), drops)
     }
 
     /// Waits for a drop and returns the number of drops. Without a drop, loom reports a deadlock.
     pub fn wait(&self) -> usize {
         loop {
-            let times = self.times.load(Ordering::Acquire);
-            if times > 0 {
-                return times;
+            let drop_count = self.drop_count.load(Ordering::Acquire);
+            if drop_count > 0 {
+                return drop_count;
             }
             self.signal.wait();
         }
@@ -382,14 +383,14 @@ pub struct Task {
     seen: ModelledUsize,
 }
 
-const PER_WAKE: usize = 10;
+const SEEN_PER_WAKE: usize = 10;
 
 impl Wake for Task {
     fn wake(self: Arc<Self>) {
         // Relaxed: corewheel must order this load after the task's work. Release: as in an
         // executor, the next poll sees what the waking thread did before the wake.
         let work = self.work.load(Ordering::Relaxed);
-        self.seen.fetch_add(PER_WAKE + work, Ordering::Release);
+        self.seen.fetch_add(SEEN_PER_WAKE + work, Ordering::Release);
     }
 }
 
@@ -408,11 +409,11 @@ impl Task {
     }
 
     /// Returns the number of wakes.
-    pub fn woken(&self) -> usize {
+    pub fn wake_count(&self) -> usize {
         // Acquire: as in an executor, the caller sees the writes before the wake.
         let seen = self.seen.load(Ordering::Acquire);
-        let woken = seen / PER_WAKE;
-        assert_eq!(seen % PER_WAKE, woken, "a wake did not see the work before the poll");
+        let woken = seen / SEEN_PER_WAKE;
+        assert_eq!(seen % SEEN_PER_WAKE, woken, "a wake did not see the work before the poll");
         woken
     }
 }
@@ -428,8 +429,8 @@ impl Wake for Sleeper {
 
 /// Polls until the sleep is ready, and waits between polls. After a lost wake, loom reports a
 /// deadlock.
-pub fn wait_for(sleep: &mut Sleep<SharedWheel>) -> Result<(), AddErrorReason> {
-    let [sleeper, woken] = shared(Sleeper(Notify::new()));
+pub fn poll_until_ready(sleep: &mut Sleep<SharedWheel>) -> Result<(), AddErrorReason> {
+    let [sleeper, woken] = shared_clones(Sleeper(Notify::new()));
     let waker = Waker::from(woken);
     loop {
         if let Poll::Ready(elapsed) = sleep.poll_elapsed(&mut Context::from_waker(&waker)) {

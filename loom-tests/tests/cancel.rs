@@ -10,16 +10,17 @@ use loom::{
     thread,
 };
 use loom_tests::{
-    Drops, SeesOnDrop, TICK, add_remotely, assert_all_ended, expired, explore, fire_and_add_four,
-    install_wheel, on_another_thread, race, run_ticks, setup, shard, shard_with, shard_with_due,
-    shard_with_retirable_page, shared, turn_after_a_tick, work_and_cancel,
+    Drops, SeesOnDrop, TICK, add_remotely, assert_all_ended, explore, fire_and_add_four,
+    install_wheel, on_another_thread, race, shard, shard_with_due_timer, shard_with_retirable_page,
+    shard_with_timer, shared_clones, turn_after_a_tick, turn_and_expire, turn_and_log_runs,
+    without_exploring, work_and_cancel,
 };
 
 #[test]
 fn one_of_two_remote_cancels_and_an_owner_cancel_wins() {
     explore(280, || {
         let payload = Arc::new(());
-        let (mut shard, _clock, handle) = shard_with(1, Arc::clone(&payload));
+        let (mut shard, _clock, handle) = shard_with_timer(1, Arc::clone(&payload));
         let others = [(); 2].map(|()| thread::spawn(move || handle.cancel()));
         let own = shard.cancel(handle);
         let answers = others.map(|other| other.join().unwrap());
@@ -27,7 +28,7 @@ fn one_of_two_remote_cancels_and_an_owner_cancel_wins() {
             + usize::from(own.is_some());
         assert_eq!(won, 1);
         drop(own);
-        assert!(expired(&mut shard).is_empty());
+        assert!(turn_and_expire(&mut shard).is_empty());
         assert_eq!(Arc::strong_count(&payload), 1, "the payload was not dropped once");
         assert_eq!((shard.counts().cancelled, shard.len()), (1, 0));
     });
@@ -36,16 +37,16 @@ fn one_of_two_remote_cancels_and_an_owner_cancel_wins() {
 #[test]
 fn a_stale_handle_never_reaches_the_next_timer_of_its_node() {
     explore(20, || {
-        let (mut shard, clock, first) = shard_with_due(1);
+        let (mut shard, clock, first) = shard_with_due_timer(1);
         let canceller = thread::spawn(move || first.cancel());
-        let fired = expired(&mut shard);
+        let fired = turn_and_expire(&mut shard);
         // If the first timer has ended, the second one reuses its node.
         let second = shard.add(TICK, 2);
         let answer = canceller.join().unwrap();
         assert_eq!(fired.is_empty(), answer == Cancel::Cancelled);
         assert!(second.is_pending(), "{first:?} {fired:?} {answer:?} {second:?} {shard:?}");
         clock.advance(TICK);
-        assert_eq!(expired(&mut shard), [2]);
+        assert_eq!(turn_and_expire(&mut shard), [2]);
         assert_all_ended(&shard.counts(), 2);
     });
 }
@@ -61,7 +62,7 @@ fn a_stale_handle_never_reaches_the_next_timer_in_a_new_page() {
         assert_eq!(has_fired, canceller.join().unwrap() != Cancel::Cancelled);
         assert!(added.into_iter().all(TimerHandle::is_pending));
         clock.advance(TICK);
-        assert_eq!(expired(&mut shard), [2; 4]);
+        assert_eq!(turn_and_expire(&mut shard), [2; 4]);
         assert_eq!((shard.len(), shard.counts().uncollected), (0, 0));
     });
 }
@@ -69,12 +70,12 @@ fn a_stale_handle_never_reaches_the_next_timer_in_a_new_page() {
 #[test]
 fn a_timer_cancelled_during_the_owners_reset_never_fires() {
     explore(5, || {
-        let (mut shard, clock, handle) = shard_with(1, ());
+        let (mut shard, clock, handle) = shard_with_timer(1, ());
         let canceller = thread::spawn(move || handle.cancel());
         let was_reset = shard.reset(handle, TICK * 20);
         assert_eq!(canceller.join().unwrap(), Cancel::Cancelled);
         clock.advance(TICK * 40);
-        assert!(expired(&mut shard).is_empty(), "was_reset: {was_reset}");
+        assert!(turn_and_expire(&mut shard).is_empty(), "was_reset: {was_reset}");
         assert!(!shard.reset(handle, TICK));
         assert_eq!((shard.counts().cancelled, shard.len()), (1, 0));
     });
@@ -135,10 +136,10 @@ fn a_periodic_timer_taken_by_value_or_cancelled_ends_once() {
         let handle = shard.add_periodic(TICK, payload);
         clock.advance(TICK);
         let canceller = race(move || handle.cancel());
-        let taken = expired(&mut shard);
+        let taken = turn_and_expire(&mut shard);
         let answer = canceller.join().unwrap();
         clock.advance(TICK);
-        assert!(expired(&mut shard).is_empty());
+        assert!(turn_and_expire(&mut shard).is_empty());
         assert_eq!(taken.is_empty(), answer == Cancel::Cancelled, "{answer:?}");
         drop(taken);
         assert_eq!(drops.wait(), 1);
@@ -149,10 +150,10 @@ fn a_periodic_timer_taken_by_value_or_cancelled_ends_once() {
 #[test]
 fn is_pending_ignores_the_next_timer_of_its_node() {
     explore(80, || {
-        let (mut shard, clock, first) = shard_with(1, 1);
+        let (mut shard, clock, first) = shard_with_timer(1, 1);
         let observer = thread::spawn(move || (first.is_pending(), first.is_pending()));
         clock.advance(TICK);
-        expired(&mut shard);
+        turn_and_expire(&mut shard);
         shard.add(TICK, 2);
         let (before, after) = observer.join().unwrap();
         assert!(before || !after, "pending again after the end");
@@ -200,7 +201,8 @@ fn callback_writes_are_visible_after_every_node_reuse() {
             local_timer().turn();
         });
     });
-    // The node's next timer fires while its reset's message is queued.
+    // Another thread resets the node's next timer, which then fires in the turn that consumes the
+    // reset's message.
     explore(700, || {
         cancel_and_reuse(|clock| {
             let next = local_timer().add(TICK, || ());
@@ -222,7 +224,7 @@ fn callback_writes_are_visible_after_every_node_reuse() {
 /// Fires a timer and calls `reuse`, while another thread cancels the timer.
 fn cancel_and_reuse(reuse: impl FnOnce(&ManualClock)) {
     let clock = install_wheel();
-    let [ran, noted, seen] = shared(AtomicUsize::new(0));
+    let [ran, noted, seen] = shared_clones(AtomicUsize::new(0));
     // All `Relaxed`: corewheel must order these accesses.
     let handle = local_timer().add(TICK, move || noted.store(1, Ordering::Relaxed));
     clock.advance(TICK);
@@ -289,8 +291,8 @@ fn cancel_wait_during_run(
     reuse: impl FnOnce(),
 ) {
     let clock = install_wheel();
-    let [work, seen] = shared(AtomicUsize::new(0));
-    let handle = setup(|| {
+    let [work, seen] = shared_clones(AtomicUsize::new(0));
+    let handle = without_exploring(|| {
         let handle = add(Box::new(move || store_twice(&work)));
         local_timer().turn();
         clock.advance(TICK);
@@ -308,8 +310,8 @@ fn cancel_wait_during_run(
 fn cancel_wait_returns_after_the_last_run() {
     explore(320, || {
         let clock = install_wheel();
-        let [work, seen] = shared(AtomicUsize::new(0));
-        let [in_use, freed] = shared(AtomicUsize::new(0));
+        let [work, seen] = shared_clones(AtomicUsize::new(0));
+        let [in_use, freed] = shared_clones(AtomicUsize::new(0));
         let handle = local_timer().add_periodic(TICK, move || {
             assert_eq!(in_use.load(Ordering::Relaxed), 0, "a run after the answer");
             store_twice(&work);
@@ -322,7 +324,7 @@ fn cancel_wait_returns_after_the_last_run() {
         });
         let fired = local_timer().turn().fired + turn_after_a_tick(&clock);
         let (answer, seen) = canceller.join().unwrap();
-        assert_eq!(run_ticks(&clock, 4), []);
+        assert_eq!(turn_and_log_runs(&clock, 4), []);
         assert_ne!(answer, Cancel::Ended);
         assert_eq!(seen, if fired == 0 { 0 } else { 2 }, "{answer:?}");
         assert_eq!((local_timer().len(), local_timer().counts().panicked), (0, 0));
@@ -337,7 +339,7 @@ fn two_timers_cancelled_by_two_threads_each_end_once() {
         clock.advance(TICK);
         let cancellers = [(); 2].map(|()| thread::spawn(move || handles.map(TimerHandle::cancel)));
         let mut endings = [0; 2];
-        for id in expired(&mut shard) {
+        for id in turn_and_expire(&mut shard) {
             endings[id] += 1;
         }
         let next = shard.add(TICK, 2);
@@ -348,7 +350,7 @@ fn two_timers_cancelled_by_two_threads_each_end_once() {
         }
         assert_eq!(endings, [1, 1]);
         assert!(next.is_pending());
-        assert!(expired(&mut shard).is_empty());
+        assert!(turn_and_expire(&mut shard).is_empty());
         let Counts { added, live, uncollected, fired, cancelled, .. } = shard.counts();
         assert_eq!((added, live, uncollected, fired + cancelled), (3, 1, 0, 2));
     });

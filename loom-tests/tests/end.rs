@@ -11,8 +11,9 @@ use loom::{
     thread,
 };
 use loom_tests::{
-    SeesOnDrop, TICK, add_four, expired, explore, explore_with_preemptions, fire_and_add_four,
-    setup, shard, shard_with, shard_with_retirable_page, shared, work_and_cancel,
+    SeesOnDrop, TICK, add_four, explore, explore_with_preemptions, fire_and_add_four, shard,
+    shard_with_retirable_page, shard_with_timer, shared_clones, turn_and_expire, without_exploring,
+    work_and_cancel,
 };
 
 #[test]
@@ -38,7 +39,7 @@ fn drain_hands_back_exactly_the_uncancelled_timers() {
 fn a_drop_at_shard_end_sees_the_cancellers_writes() {
     explore(71_000, || {
         let (payload, work, seen) = SeesOnDrop::with_counter();
-        let (shard, _clock, handle) = shard_with(1, payload);
+        let (shard, _clock, handle) = shard_with_timer(1, payload);
         let canceller = thread::spawn(move || work_and_cancel(&work, handle));
         drop(shard);
         let seen = seen.load(Ordering::Relaxed);
@@ -61,7 +62,7 @@ fn a_handle_never_reaches_a_shard_that_reuses_its_number() {
         assert_eq!(handed_back == 0, answer == Cancel::Cancelled);
         assert!(new_timer.is_pending());
         clock.advance(TICK);
-        assert_eq!(expired(&mut new), [2]);
+        assert_eq!(turn_and_expire(&mut new), [2]);
     });
 }
 
@@ -84,7 +85,7 @@ fn a_stale_cancel_during_page_reclamation_returns_ended() {
         // The cancel retires the page, which advances the epoch. The next turn advances the epoch
         // again and frees the page, unless a thread is pinned.
         shard.cancel(last);
-        assert!(expired(&mut shard).is_empty());
+        assert!(turn_and_expire(&mut shard).is_empty());
         assert_eq!(canceller.join().unwrap(), Cancel::Ended);
         let (_, in_a_new_page) = add_four(&mut shard, stale);
         assert!(in_a_new_page, "the page was not retired");
@@ -96,7 +97,7 @@ fn a_stale_cancel_during_page_reclamation_returns_ended() {
 fn owner_writes_are_visible_after_page_replacement() {
     explore_with_preemptions(2, 84_000, || {
         let (mut shard, clock, first) = shard_with_retirable_page();
-        let [work, seen] = shared(AtomicUsize::new(0));
+        let [work, seen] = shared_clones(AtomicUsize::new(0));
         let canceller = thread::spawn(move || (first.cancel(), seen.load(Ordering::Relaxed)));
         work.store(1, Ordering::Relaxed);
         clock.advance(TICK);
@@ -106,14 +107,14 @@ fn owner_writes_are_visible_after_page_replacement() {
         assert!(answer != Cancel::Ended || seen == 1, "{answer:?} {seen}");
         assert!(added.into_iter().all(TimerHandle::is_pending));
         clock.advance(TICK);
-        assert_eq!(expired(&mut shard), [2; 4]);
+        assert_eq!(turn_and_expire(&mut shard), [2; 4]);
     });
 }
 
 #[test]
 fn drain_agrees_with_the_answer_of_a_concurrent_reset() {
     explore(35_000, || {
-        let (mut shard, clock, handle) = setup(|| shard_with(1, ()));
+        let (mut shard, clock, handle) = without_exploring(|| shard_with_timer(1, ()));
         let resetter = thread::spawn(move || handle.reset(TICK * 3));
         let handed_back = shard.drain();
         let ticks = if resetter.join().unwrap() { 3 } else { 1 };
@@ -126,7 +127,7 @@ fn drain_agrees_with_the_answer_of_a_concurrent_reset() {
 #[test]
 fn a_timer_cancelled_during_a_reset_is_not_handed_back() {
     explore_with_preemptions(2, 2_200, || {
-        let (mut shard, _clock, handle) = setup(|| shard_with(1, 1));
+        let (mut shard, _clock, handle) = without_exploring(|| shard_with_timer(1, 1));
         let resetter = thread::spawn(move || handle.reset(TICK * 3));
         assert_eq!(shard.cancel(handle), Some(1));
         assert!(shard.drain().is_empty());
@@ -140,10 +141,10 @@ fn a_timer_cancelled_during_a_reset_is_not_handed_back() {
 #[test]
 fn a_stale_reset_during_page_reclamation_returns_false() {
     explore_with_preemptions(2, 3_900, || {
-        let (mut shard, stale, last) = setup(shard_with_a_stale_handle);
+        let (mut shard, stale, last) = without_exploring(shard_with_a_stale_handle);
         let resetter = thread::spawn(move || stale.reset(TICK));
         shard.cancel(last);
-        assert!(expired(&mut shard).is_empty());
+        assert!(turn_and_expire(&mut shard).is_empty());
         assert!(!resetter.join().unwrap());
         loom::stop_exploring();
         let (added, in_a_new_page) = add_four(&mut shard, stale);

@@ -7,7 +7,7 @@ use loom::{
     sync::atomic::{AtomicU32, Ordering},
     thread,
 };
-use loom_tests::{TICK, explore, install_core_with, setup, shared};
+use loom_tests::{TICK, explore, install_core_with, shared_clones, without_exploring};
 
 /// The owner publishes twice. The second publication overwrites the copy that the reader may be
 /// reading.
@@ -15,7 +15,8 @@ use loom_tests::{TICK, explore, install_core_with, setup, shared};
 fn counts_are_read_as_a_consistent_snapshot() {
     explore(2_500, || {
         // In models, only a shard with a name publishes counts.
-        let (_clock, shard) = setup(|| install_core_with(|config| config.name("named")));
+        let (_clock, shard) =
+            without_exploring(|| install_core_with(|config| config.name("named")));
         let reader = thread::spawn(move || {
             let counts = shard.metrics().counts;
             assert_eq!(counts.added, counts.live);
@@ -32,7 +33,7 @@ fn counts_are_read_as_a_consistent_snapshot() {
 #[test]
 fn a_reader_of_virtual_time_sees_earlier_writes() {
     explore(39, || {
-        let (clock, [work, done]) = (ManualClock::new(), shared(AtomicU32::new(0)));
+        let (clock, [work, done]) = (ManualClock::new(), shared_clones(AtomicU32::new(0)));
         let moved = clock.clone();
         let mover = thread::spawn(move || {
             // Relaxed, here and below: the clock must order these accesses.

@@ -19,7 +19,7 @@ use loom::{
 };
 use loom_tests::{
     TICK, explore, explore_with_preemptions, fall_asleep, install_core, install_waking_core,
-    on_another_thread, race, setup, shared, spawn_unparker,
+    on_another_thread, race, shared_clones, spawn_unparker, without_exploring,
 };
 
 /// An operation that completes at a check once `condition` is set. All accesses are relaxed:
@@ -27,10 +27,10 @@ use loom_tests::{
 #[derive(Clone)]
 struct Op {
     condition: Arc<AtomicBool>,
-    ended: Arc<AtomicUsize>,
+    end_counts: Arc<AtomicUsize>,
 }
 
-const BY_CONDITION: usize = 1;
+const COMPLETED_BY_CONDITION: usize = 1;
 const FORCED: usize = 10;
 const EXPIRED: usize = 100;
 
@@ -41,17 +41,20 @@ impl DelayedOperation for Op {
 
     fn on_complete(self, how: Completion) {
         let how = match how {
-            Completion::Condition => BY_CONDITION,
+            Completion::Condition => COMPLETED_BY_CONDITION,
             Completion::Forced => FORCED,
             Completion::Expired => EXPIRED,
         };
-        self.ended.fetch_add(how, Ordering::Relaxed);
+        self.end_counts.fetch_add(how, Ordering::Relaxed);
     }
 }
 
 impl Op {
     fn new() -> Self {
-        Self { condition: Arc::new(AtomicBool::new(false)), ended: Arc::new(AtomicUsize::new(0)) }
+        Self {
+            condition: Arc::new(AtomicBool::new(false)),
+            end_counts: Arc::new(AtomicUsize::new(0)),
+        }
     }
 
     fn add(&self, purgatory: &Purgatory<usize, Op>, keys: &[usize]) -> Option<OperationId> {
@@ -64,20 +67,20 @@ impl Op {
     }
 
     /// Returns a closure that sets the condition and then notifies the group.
-    fn event(&self, group: &PurgatoryGroup<usize>, key: usize) -> impl FnOnce() + 'static {
+    fn set_and_notify(&self, group: &PurgatoryGroup<usize>, key: usize) -> impl FnOnce() + 'static {
         let (op, group) = (self.clone(), group.clone());
         move || {
-            op.set();
+            op.set_condition();
             group.notify(&key);
         }
     }
 
-    fn set(&self) {
+    fn set_condition(&self) {
         self.condition.store(true, Ordering::Relaxed);
     }
 
-    fn ended(&self) -> usize {
-        self.ended.load(Ordering::Relaxed)
+    fn end_counts(&self) -> usize {
+        self.end_counts.load(Ordering::Relaxed)
     }
 }
 
@@ -95,7 +98,7 @@ fn turn_during_and_after<const N: usize>(threads: [JoinHandle<()>; N]) {
 }
 
 /// Asserts that one operation was added and that it has ended.
-fn assert_over(purgatory: &Purgatory<usize, Op>) {
+fn assert_operation_ended(purgatory: &Purgatory<usize, Op>) {
     let counts = purgatory.counts();
     assert_eq!((counts.added, counts.by_condition + counts.forced + counts.expired), (1, 1));
     assert_eq!((counts.live, counts.watches, counts.keys, counts.unsent_messages), (0, 0, 0, 0));
@@ -110,9 +113,13 @@ fn an_event_or_the_timeout_completes_an_operation_once() {
         let purgatory = group.join(0, &[shard]);
         assert!(op.add(&purgatory, &[0]).is_some());
         clock.advance(TICK);
-        turn_during_and_after([race(op.event(&group, 0))]);
-        assert!([BY_CONDITION, EXPIRED].contains(&op.ended()), "{}", op.ended());
-        assert_over(&purgatory);
+        turn_during_and_after([race(op.set_and_notify(&group, 0))]);
+        assert!(
+            [COMPLETED_BY_CONDITION, EXPIRED].contains(&op.end_counts()),
+            "{}",
+            op.end_counts()
+        );
+        assert_operation_ended(&purgatory);
     });
 }
 
@@ -121,19 +128,19 @@ fn no_event_is_lost_while_an_operation_is_added() {
     explore(80, || {
         let (_clock, shard) = install_core();
         let (group, op) = (group(), Op::new());
-        let notifier = race(op.event(&group, 0));
+        let notifier = race(op.set_and_notify(&group, 0));
         let purgatory = group.join(0, &[shard]);
         op.add(&purgatory, &[0]);
         turn_during_and_after([notifier]);
-        assert_eq!(op.ended(), BY_CONDITION);
-        assert_over(&purgatory);
+        assert_eq!(op.end_counts(), COMPLETED_BY_CONDITION);
+        assert_operation_ended(&purgatory);
     });
 }
 
 #[test]
 fn two_events_complete_an_operation_once() {
     explore_with_preemptions(1, 2_700, || {
-        let (group, op, purgatory) = setup(|| {
+        let (group, op, purgatory) = without_exploring(|| {
             let (_clock, shard) = install_core();
             let group = group();
             let purgatory = group.join(0, &[shard]);
@@ -143,9 +150,9 @@ fn two_events_complete_an_operation_once() {
             (group, Op::new(), purgatory)
         });
         assert!(op.add(&purgatory, &[0, 0]).is_some());
-        turn_during_and_after([(); 2].map(|()| race(op.event(&group, 0))));
-        assert_eq!(op.ended(), BY_CONDITION);
-        assert_over(&purgatory);
+        turn_during_and_after([(); 2].map(|()| race(op.set_and_notify(&group, 0))));
+        assert_eq!(op.end_counts(), COMPLETED_BY_CONDITION);
+        assert_operation_ended(&purgatory);
     });
 }
 
@@ -157,17 +164,17 @@ fn force_complete_or_the_timeout_ends_an_operation_once() {
         let purgatory = local_purgatory::<usize, Op>();
         let id = op.add(&purgatory, &[0]).expect("the operation must wait");
         clock.advance(TICK);
-        let [was_forced, noted] = shared(AtomicBool::new(false));
+        let [was_forced, was_forced_clone] = shared_clones(AtomicBool::new(false));
         let forcer = race(move || {
             shard.run(move || {
                 let forced = local_purgatory::<usize, Op>().force_complete(id);
-                noted.store(forced, Ordering::Relaxed);
+                was_forced_clone.store(forced, Ordering::Relaxed);
             });
         });
         turn_during_and_after([forcer]);
         let how = if was_forced.load(Ordering::Relaxed) { FORCED } else { EXPIRED };
-        assert_eq!(op.ended(), how);
-        assert_over(&purgatory);
+        assert_eq!(op.end_counts(), how);
+        assert_operation_ended(&purgatory);
     });
 }
 
@@ -178,10 +185,10 @@ fn an_event_wakes_a_sleeping_core() {
         let (group, op) = (group(), Op::new());
         let purgatory = group.join(0, &[shard]);
         assert!(op.add(&purgatory, &[0]).is_some());
-        let notifier = spawn_unparker(op.event(&group, 0));
+        let notifier = spawn_unparker(op.set_and_notify(&group, 0));
         fall_asleep(local_timer().prepare_sleep());
         local_timer().turn();
-        assert_eq!(op.ended(), BY_CONDITION, "the core missed the event");
+        assert_eq!(op.end_counts(), COMPLETED_BY_CONDITION, "the core missed the event");
         notifier.join();
     });
 }
@@ -191,7 +198,7 @@ fn an_event_wakes_a_sleeping_core() {
 #[test]
 fn an_event_without_a_free_node_ends_the_sleep() {
     explore_with_preemptions(2, 9_000, || {
-        let (timer, group, _purgatory) = setup(|| {
+        let (timer, group, _purgatory) = without_exploring(|| {
             let (_clock, shard) = install_waking_core();
             let group = group();
             let purgatory = group.join::<Op>(0, &[shard]);
@@ -200,14 +207,14 @@ fn an_event_without_a_free_node_ends_the_sleep() {
             local_timer().turn();
             (timer, group, purgatory)
         });
-        let [written, work] = shared(AtomicBool::new(false));
+        let [has_been_written, work] = shared_clones(AtomicBool::new(false));
         let notifier = spawn_unparker(move || {
             // Relaxed, like the load: corewheel must order these accesses.
             work.store(true, Ordering::Relaxed);
             assert!(!group.notify(&0), "a node was free");
         });
         let resetter = race(move || timer.reset(TICK * 2_000));
-        while !written.load(Ordering::Relaxed) {
+        while !has_been_written.load(Ordering::Relaxed) {
             fall_asleep(local_timer().prepare_sleep());
             local_timer().turn();
         }
@@ -218,26 +225,27 @@ fn an_event_without_a_free_node_ends_the_sleep() {
 
 /// Core 1 of the group: a thread that turns its wheel on request.
 struct OtherCore {
-    orders: Sender<Option<ShardRef>>,
-    turned: Receiver<()>,
+    order_sender: Sender<Option<ShardRef>>,
+    turn_receiver: Receiver<()>,
     thread: JoinHandle<()>,
 }
 
 impl OtherCore {
     fn start(group: &PurgatoryGroup<usize>) -> (Self, ShardRef) {
-        let (orders, ordered): (_, Receiver<Option<ShardRef>>) = channel();
-        let (refer, referred) = channel();
-        let (turns, turned) = channel();
+        let (order_sender, order_receiver): (_, Receiver<Option<ShardRef>>) = channel();
+        let (shard_sender, shard_receiver) = channel();
+        let (turn_sender, turn_receiver) = channel();
         let group = group.clone();
         let thread = thread::spawn(move || {
             let (_clock, own) = install_core();
-            refer.send(own.clone()).unwrap();
-            let first = ordered.recv().unwrap().expect("the first order must not be the last");
+            shard_sender.send(own.clone()).unwrap();
+            let first =
+                order_receiver.recv().unwrap().expect("the first order must not be the last");
             let purgatory = group.join::<Op>(1, &[first, own]);
-            turns.send(()).unwrap();
-            while ordered.recv().unwrap().is_some() {
+            turn_sender.send(()).unwrap();
+            while order_receiver.recv().unwrap().is_some() {
                 local_timer().turn();
-                turns.send(()).unwrap();
+                turn_sender.send(()).unwrap();
             }
             let counts = purgatory.counts();
             assert_eq!(
@@ -246,17 +254,17 @@ impl OtherCore {
                 "watches or messages remain"
             );
         });
-        let shard = referred.recv().unwrap();
-        (Self { orders, turned, thread }, shard)
+        let shard = shard_receiver.recv().unwrap();
+        (Self { order_sender, turn_receiver, thread }, shard)
     }
 
     /// Starts a turn of the other core, without waiting for its end.
     fn begin_turn(&self, own: &ShardRef) {
-        self.orders.send(Some(own.clone())).unwrap();
+        self.order_sender.send(Some(own.clone())).unwrap();
     }
 
     fn end_turn(&self) {
-        self.turned.recv().unwrap();
+        self.turn_receiver.recv().unwrap();
     }
 
     fn turn(&self, own: &ShardRef) {
@@ -265,12 +273,12 @@ impl OtherCore {
     }
 
     /// Turns both cores four times, which delivers all messages, and ends the other core.
-    fn settle(self, own: &ShardRef) {
+    fn settle_and_end(self, own: &ShardRef) {
         for _ in 0..4 {
             local_timer().turn();
             self.turn(own);
         }
-        self.orders.send(None).unwrap();
+        self.order_sender.send(None).unwrap();
         self.thread.join().unwrap();
     }
 }
@@ -304,36 +312,41 @@ fn two_cores(
 
 #[test]
 fn no_event_is_lost_between_watches_on_two_cores() {
-    explore(870, || events_on_two_cores(0, false));
-    explore(630, || events_on_two_cores(1, false));
-    explore(39, || events_on_two_cores(1, true));
+    explore(870, || race_an_event_on_two_cores(0, false));
+    explore(630, || race_an_event_on_two_cores(1, false));
+    explore(39, || race_an_event_on_two_cores(1, true));
 }
 
-fn events_on_two_cores(key: usize, is_confirmed: bool) {
-    let (other, _clock, own, group, purgatory, op) = setup(|| two_cores(&[0, 1], is_confirmed));
-    let notifier = race(op.event(&group, key));
+fn race_an_event_on_two_cores(key: usize, is_confirmed: bool) {
+    let (other, _clock, own, group, purgatory, op) =
+        without_exploring(|| two_cores(&[0, 1], is_confirmed));
+    let notifier = race(op.set_and_notify(&group, key));
     other.begin_turn(&own);
     local_timer().turn();
     notifier.join().unwrap();
     other.end_turn();
-    setup(|| other.settle(&own));
-    assert_eq!(op.ended(), BY_CONDITION);
-    assert_over(&purgatory);
+    without_exploring(|| other.settle_and_end(&own));
+    assert_eq!(op.end_counts(), COMPLETED_BY_CONDITION);
+    assert_operation_ended(&purgatory);
 }
 
 #[test]
 fn a_remote_event_or_the_timeout_ends_an_operation_once() {
     explore(65, || {
-        let (other, clock, own, group, purgatory, op) = setup(|| two_cores(&[1], true));
-        op.set();
+        let (other, clock, own, group, purgatory, op) = without_exploring(|| two_cores(&[1], true));
+        op.set_condition();
         group.notify(&1);
         clock.advance(TICK);
         // In this turn, the other core passes the event to this core.
         other.begin_turn(&own);
         local_timer().turn();
         other.end_turn();
-        setup(|| other.settle(&own));
-        assert!([BY_CONDITION, EXPIRED].contains(&op.ended()), "{}", op.ended());
-        assert_over(&purgatory);
+        without_exploring(|| other.settle_and_end(&own));
+        assert!(
+            [COMPLETED_BY_CONDITION, EXPIRED].contains(&op.end_counts()),
+            "{}",
+            op.end_counts()
+        );
+        assert_operation_ended(&purgatory);
     });
 }

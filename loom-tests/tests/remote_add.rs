@@ -13,8 +13,8 @@ use loom::{
 };
 use loom_tests::{
     CountsDrop, Drops, SeesOnDrop, TICK, add_remotely, assert_all_ended, explore,
-    explore_with_preemptions, install_core, install_core_with, on_another_thread, race, run_ticks,
-    setup, shard_and_index, shared, turn_after_a_tick,
+    explore_with_preemptions, install_core, install_core_with, on_another_thread, race,
+    shard_and_index, shared_clones, turn_after_a_tick, turn_and_log_runs, without_exploring,
 };
 
 /// Adds a remote timer that is due in one tick, and admits it.
@@ -37,7 +37,7 @@ fn add_due(clock: &ManualClock, core: &ShardRef) -> TimerHandle {
 fn a_remotely_added_timer_fires_once() {
     explore(85, || {
         let (clock, core) = install_core();
-        let (work, [seen, noted]) = (AtomicUsize::new(0), shared(AtomicUsize::new(0)));
+        let (work, [seen, noted]) = (AtomicUsize::new(0), shared_clones(AtomicUsize::new(0)));
         let adder = race(move || {
             // Relaxed, here and below: corewheel must order these accesses.
             work.store(1, Ordering::Relaxed);
@@ -48,7 +48,7 @@ fn a_remotely_added_timer_fires_once() {
         assert_eq!(local_timer().turn().fired, 0);
         assert_eq!(turn_after_a_tick(&clock), 0);
         let handle = adder.join().unwrap();
-        let fired = run_ticks(&clock, 4);
+        let fired = turn_and_log_runs(&clock, 4);
         assert!(fired == [2] || fired == [3], "not two ticks after the add: {fired:?}");
         assert_eq!((seen.load(Ordering::Relaxed), handle.cancel()), (11, Cancel::Ended));
         assert_all_ended(&local_timer().counts(), 1);
@@ -59,7 +59,7 @@ fn a_remotely_added_timer_fires_once() {
 fn a_timer_cancelled_before_admission_ends_once() {
     explore(5_900, || {
         let (clock, core) = install_core();
-        let [kept, captured] = shared(());
+        let [kept, captured] = shared_clones(());
         let adder = race(move || {
             let handle = core.add(TICK, move || drop(captured));
             let other = race(move || handle.cancel());
@@ -68,7 +68,7 @@ fn a_timer_cancelled_before_admission_ends_once() {
         });
         let mut fired = turn_after_a_tick(&clock);
         let answers = adder.join().unwrap();
-        fired += run_ticks(&clock, 3).len();
+        fired += turn_and_log_runs(&clock, 3).len();
         let cancelled = answers.iter().filter(|&&answer| answer == Cancel::Cancelled).count();
         assert_eq!(fired + cancelled, 1, "{answers:?}");
         assert_eq!(Arc::strong_count(&kept), 1);
@@ -86,7 +86,7 @@ fn a_canceller_takes_the_payload_before_node_reuse() {
             let payloads = [(); 2].map(|()| Arc::new(()));
             let captured = payloads.each_ref().map(Arc::clone);
             let [first, second] = captured.map(|captured| move || drop(captured));
-            // Takes the page's other node, so that a later add reuses the node of `handle`.
+            // This add takes the other node of the page, so a later add reuses the node of `handle`.
             let other = add_remotely(&core, TICK * 100, || ());
             let handle = add_remotely(&core, TICK, first);
             if is_admitted {
@@ -97,7 +97,7 @@ fn a_canceller_takes_the_payload_before_node_reuse() {
             let again = add_remotely(&core, TICK, second);
             assert_eq!(canceller.join().unwrap(), Cancel::Cancelled);
             assert_eq!(payloads.each_ref().map(Arc::strong_count), [1, 2]);
-            assert_eq!(run_ticks(&clock, 3).len(), 1);
+            assert_eq!(turn_and_log_runs(&clock, 3).len(), 1);
             assert_eq!(payloads.each_ref().map(Arc::strong_count), [1, 1]);
             assert_eq!((again.cancel(), other.cancel()), (Cancel::Ended, Cancel::Cancelled));
             assert_all_ended(&local_timer().counts(), 3);
@@ -116,7 +116,7 @@ fn a_timer_reset_before_admission_fires_at_a_new_deadline() {
         });
         assert_eq!(local_timer().turn().fired, 0);
         assert_eq!(adder.join().unwrap(), (true, true));
-        let fired = run_ticks(&clock, 5);
+        let fired = turn_and_log_runs(&clock, 5);
         assert!(fired == [2] || fired == [3], "{fired:?}");
         assert_all_ended(&local_timer().counts(), 1);
     });
@@ -126,8 +126,8 @@ fn a_timer_reset_before_admission_fires_at_a_new_deadline() {
 fn the_owner_cancels_a_timer_before_its_admission() {
     explore(540, || {
         let (clock, core) = install_core();
-        let [kept, captured] = shared(());
-        let [post, posted] = shared(Mutex::new(None::<TimerHandle>));
+        let [kept, captured] = shared_clones(());
+        let [post, posted] = shared_clones(Mutex::new(None::<TimerHandle>));
         let adder = race(move || {
             let handle = core.add(TICK, move || drop(captured));
             *posted.lock().unwrap() = Some(handle);
@@ -141,7 +141,7 @@ fn the_owner_cancels_a_timer_before_its_admission() {
         assert!(early.is_none_or(|answer| answer == Cancel::Cancelled));
         let late = if early.is_some() { Cancel::Ended } else { Cancel::Cancelled };
         assert_eq!(handle.cancel(), late);
-        assert!(run_ticks(&clock, 4).is_empty());
+        assert!(turn_and_log_runs(&clock, 4).is_empty());
         assert_eq!(Arc::strong_count(&kept), 1);
         assert_all_ended(&local_timer().counts(), 1);
     });
@@ -153,9 +153,9 @@ fn the_owner_cancels_a_timer_before_its_admission() {
 fn the_later_of_two_resets_around_admission_wins() {
     explore(1_050, || {
         let (clock, core) = install_core();
-        let [post, posted] = shared(Mutex::new(None::<TimerHandle>));
+        let [post, posted] = shared_clones(Mutex::new(None::<TimerHandle>));
         let [[own_done, own_seen], [other_done, other]] =
-            [(); 2].map(|()| shared(AtomicUsize::new(0)));
+            [(); 2].map(|()| shared_clones(AtomicUsize::new(0)));
         let adder = race(move || {
             let handle = core.add(TICK, || ());
             *posted.lock().unwrap() = Some(handle);
@@ -171,7 +171,7 @@ fn the_later_of_two_resets_around_admission_wins() {
         own_done.store(early.is_some().into(), Ordering::Release);
         local_timer().turn();
         let other_is_later = early.is_none() | adder.join().unwrap();
-        let fired = run_ticks(&clock, 5);
+        let fired = turn_and_log_runs(&clock, 5);
         assert!(fired == [3] && !other_is_later || fired == [2] && !own_is_later, "{fired:?}");
         assert_all_ended(&local_timer().counts(), 1);
     });
@@ -190,7 +190,7 @@ fn a_cancel_around_the_first_run_prevents_further_runs() {
         let fired = turn_after_a_tick(&clock);
         let answer = adder.join().unwrap();
         local_timer().turn();
-        assert_eq!(run_ticks(&clock, 4), [], "{answer:?}");
+        assert_eq!(turn_and_log_runs(&clock, 4), [], "{answer:?}");
         assert!(answer == Cancel::Cancelled || (answer, fired) == (Cancel::Running, 1));
         assert_eq!(drops.wait(), 1);
         assert_all_ended(&local_timer().counts(), 1);
@@ -203,7 +203,7 @@ fn a_remote_periodic_callback_is_dropped_after_its_runs() {
     explore(580, || {
         let (clock, core) = install_core();
         let (captured, work, seen) = SeesOnDrop::with_counter();
-        let handle = setup(|| {
+        let handle = without_exploring(|| {
             let run = move || {
                 let _captured = &captured;
                 // Relaxed, here and below: corewheel must order these accesses.
@@ -220,7 +220,7 @@ fn a_remote_periodic_callback_is_dropped_after_its_runs() {
         local_timer().turn();
         assert_eq!(seen.load(Ordering::Relaxed), 10 + fired, "{answer:?}");
         assert_ne!(answer, Cancel::Ended);
-        assert_eq!(run_ticks(&clock, 4), []);
+        assert_eq!(turn_and_log_runs(&clock, 4), []);
         assert_all_ended(&local_timer().counts(), 1);
     });
 }
@@ -229,7 +229,7 @@ fn a_remote_periodic_callback_is_dropped_after_its_runs() {
 fn set_period_takes_effect_before_admission() {
     explore(1_300, || {
         let (clock, core) = install_core();
-        let [post, posted] = shared(Mutex::new(None::<TimerHandle>));
+        let [post, posted] = shared_clones(Mutex::new(None::<TimerHandle>));
         let adder = race(move || {
             let handle = core.add_periodic(TICK, || ());
             *posted.lock().unwrap() = Some(handle);
@@ -241,7 +241,7 @@ fn set_period_takes_effect_before_admission() {
         local_timer().turn();
         let handle = adder.join().unwrap();
         let expected = if early.is_some() { vec![2, 5] } else { vec![2, 3, 4, 5] };
-        assert_eq!(run_ticks(&clock, 5), expected);
+        assert_eq!(turn_and_log_runs(&clock, 5), expected);
         assert_eq!(handle.cancel(), Cancel::Cancelled);
         assert_all_ended(&local_timer().counts(), 1);
     });
@@ -251,12 +251,13 @@ fn set_period_takes_effect_before_admission() {
 fn a_remote_timer_racing_fire_cancel_and_reset_ends_once() {
     explore(9_700, || {
         let (clock, core) = install_core();
-        let handle = setup(|| add_due(&clock, &core));
+        let handle = without_exploring(|| add_due(&clock, &core));
         let resetter = race(move || handle.reset(TICK * 2));
         let canceller = race(move || handle.cancel());
         let fired = local_timer().turn().fired;
         let (was_reset, answer) = (resetter.join().unwrap(), canceller.join().unwrap());
-        let (cancelled, later) = (usize::from(answer == Cancel::Cancelled), run_ticks(&clock, 4));
+        let (cancelled, later) =
+            (usize::from(answer == Cancel::Cancelled), turn_and_log_runs(&clock, 4));
         assert_eq!(fired + cancelled + later.len(), 1, "was_reset: {was_reset}, {answer:?}");
         assert!(later.is_empty() || was_reset && later == [3]);
         assert!(!was_reset || fired == 0, "fired after a successful reset");
@@ -268,7 +269,7 @@ fn a_remote_timer_racing_fire_cancel_and_reset_ends_once() {
 fn a_cancel_by_the_owner_overrides_a_concurrent_reset() {
     explore(11_000, || {
         let (clock, core) = install_core();
-        let handle = setup(|| add_admitted(&core, || ()));
+        let handle = without_exploring(|| add_admitted(&core, || ()));
         let resetter = race(move || handle.reset(TICK * 2));
         assert!(handle.reset(TICK * 3));
         assert_eq!(handle.cancel(), Cancel::Cancelled);
@@ -277,7 +278,7 @@ fn a_cancel_by_the_owner_overrides_a_concurrent_reset() {
         local_timer().turn();
         let _ = resetter.join().unwrap();
         assert!(adder.join().unwrap());
-        assert_eq!(run_ticks(&clock, 4), [2]);
+        assert_eq!(turn_and_log_runs(&clock, 4), [2]);
         assert_all_ended(&local_timer().counts(), 2);
     });
 }
@@ -286,13 +287,13 @@ fn a_cancel_by_the_owner_overrides_a_concurrent_reset() {
 fn a_stale_handle_never_reaches_the_next_remote_timer_of_its_node() {
     explore(4_300, || {
         let (clock, core) = install_core();
-        let first = setup(|| add_due(&clock, &core));
+        let first = without_exploring(|| add_due(&clock, &core));
         let stale_caller = race(move || (first.reset(TICK * 9), first.cancel()));
         let fired = local_timer().turn().fired;
         let second = race(move || core.add(TICK, || ())).join().unwrap();
         let (was_reset, answer) = stale_caller.join().unwrap();
         assert_eq!((was_reset, answer == Cancel::Cancelled), (fired == 0, fired == 0));
-        assert_eq!((second.is_pending(), run_ticks(&clock, 3)), (true, vec![2]));
+        assert_eq!((second.is_pending(), turn_and_log_runs(&clock, 3)), (true, vec![2]));
         assert_all_ended(&local_timer().counts(), 2);
     });
 }
@@ -303,10 +304,10 @@ fn a_stale_handle_never_reaches_the_next_remote_timer_of_its_node() {
 fn callback_writes_are_visible_after_remote_node_reuse() {
     explore(4_400, || {
         let (clock, core) = install_core();
-        let [ran, noted] = shared(AtomicUsize::new(0));
-        let handle = setup(|| {
+        let [ran, noted] = shared_clones(AtomicUsize::new(0));
+        let handle = without_exploring(|| {
             let handle = add_admitted(&core, move || noted.store(1, Ordering::Relaxed));
-            // Takes the page's other node, so that a later add reuses the node of `handle`.
+            // This add takes the other node of the page, so a later add reuses the node of `handle`.
             add_remotely(&core, TICK * 9, || ());
             local_timer().turn();
             clock.advance(TICK);
@@ -328,7 +329,7 @@ fn no_node_is_taken_twice_from_the_free_list() {
     explore_with_preemptions(1, 4_200, || {
         let (clock, core) = install_core();
         // Puts two nodes into the free list.
-        setup(|| {
+        without_exploring(|| {
             let adder = core.clone();
             for handle in on_another_thread(move || [(); 2].map(|()| adder.add(TICK, || ()))) {
                 assert_eq!(handle.cancel(), Cancel::Cancelled);
@@ -345,7 +346,7 @@ fn no_node_is_taken_twice_from_the_free_list() {
         local_timer().turn();
         let added = [one.join().unwrap(), other.join().unwrap(), add_remotely(&core, TICK, || ())];
         assert!(added.into_iter().all(TimerHandle::is_pending));
-        assert_eq!(run_ticks(&clock, 3), [1; 3]);
+        assert_eq!(turn_and_log_runs(&clock, 3), [1; 3]);
         assert_all_ended(&local_timer().counts(), 6);
     });
 }
@@ -371,7 +372,7 @@ fn retire_page() {
 #[test]
 fn a_stale_handle_never_reaches_the_next_remote_timer_in_a_new_page() {
     explore(250, || {
-        let (clock, core, stale) = setup(core_with_retirable_page);
+        let (clock, core, stale) = without_exploring(core_with_retirable_page);
         let stale_caller = race(move || (stale.reset(TICK * 9), stale.cancel()));
         retire_page();
         let added = on_another_thread(move || [(); 3].map(|()| core.add(TICK, || ())));
@@ -380,7 +381,7 @@ fn a_stale_handle_never_reaches_the_next_remote_timer_in_a_new_page() {
         assert!(added.iter().any(has_its_index), "{added:?}, {stale:?}");
         assert_eq!(stale_caller.join().unwrap(), (false, Cancel::Ended));
         assert!(added.into_iter().all(TimerHandle::is_pending));
-        assert_eq!(run_ticks(&clock, 2), [1; 3]);
+        assert_eq!(turn_and_log_runs(&clock, 2), [1; 3]);
     });
 }
 
@@ -388,9 +389,9 @@ fn a_stale_handle_never_reaches_the_next_remote_timer_in_a_new_page() {
 /// frees the nodes and retires a page, whose number the adder's new page may get.
 #[test]
 fn a_stale_handle_never_reaches_a_timer_added_during_retirement() {
-    let [was_reused, noted] = shared(AtomicBool::new(false));
+    let [was_reused, noted] = shared_clones(AtomicBool::new(false));
     explore_with_preemptions(2, 16_000, move || {
-        let (clock, core, stale) = setup(|| {
+        let (clock, core, stale) = without_exploring(|| {
             let (clock, core) = install_core();
             let mut own = [(); 5].map(|()| local_timer().add(TICK * 9, || ()));
             let adder = core.clone();
@@ -419,7 +420,7 @@ fn a_stale_handle_never_reaches_a_timer_added_during_retirement() {
         }
         assert_eq!(stale_caller.join().unwrap(), (false, Cancel::Ended));
         assert_eq!(stale.map(TimerHandle::cancel), [Cancel::Ended; 4]);
-        assert_eq!((added.is_pending(), run_ticks(&clock, 2)), (true, vec![1]));
+        assert_eq!((added.is_pending(), turn_and_log_runs(&clock, 2)), (true, vec![1]));
     });
     assert!(was_reused.load(Ordering::Relaxed), "no new page got the number of a retired page");
 }
@@ -427,13 +428,13 @@ fn a_stale_handle_never_reaches_a_timer_added_during_retirement() {
 #[test]
 fn no_node_is_taken_from_a_retired_page() {
     explore(26, || {
-        let (clock, core, _) = setup(core_with_retirable_page);
+        let (clock, core, _) = without_exploring(core_with_retirable_page);
         let adder = core.clone();
         let adder = race(move || adder.add(TICK, || ()));
         retire_page();
         let added = [adder.join().unwrap(), add_remotely(&core, TICK, || ())];
         assert!(added.into_iter().all(TimerHandle::is_pending));
-        assert_eq!(run_ticks(&clock, 2), [1; 2]);
+        assert_eq!(turn_and_log_runs(&clock, 2), [1; 2]);
         assert_all_ended(&local_timer().counts(), 6);
     });
 }
@@ -447,9 +448,9 @@ fn one_of_two_concurrent_adds_at_the_limit_succeeds() {
         let answers = adders.map(|adder| adder.join().unwrap());
         let refused = answers.iter().filter(|answer| **answer == Err(AddErrorReason::Full)).count();
         assert_eq!(refused, 1, "{answers:?}");
-        assert_eq!(run_ticks(&clock, 2), [1]);
+        assert_eq!(turn_and_log_runs(&clock, 2), [1]);
         assert!(on_another_thread(move || core.try_add(TICK, || ()).is_ok()));
-        assert_eq!(run_ticks(&clock, 4), [3]);
+        assert_eq!(turn_and_log_runs(&clock, 4), [3]);
     });
 }
 
@@ -462,7 +463,7 @@ fn a_timer_counts_toward_the_limit_during_admission() {
         let other = race(move || core.try_add(TICK, || ()).map_err(|error| error.reason()));
         local_timer().turn();
         assert_eq!(other.join().unwrap(), Err(AddErrorReason::Full));
-        assert_eq!(run_ticks(&clock, 2), [1]);
+        assert_eq!(turn_and_log_runs(&clock, 2), [1]);
     });
 }
 
@@ -475,7 +476,7 @@ fn a_timer_never_counts_twice_toward_the_limit() {
         let other = race(move || core.try_add(TICK, || ()).map_err(|error| error.reason()));
         local_timer().turn();
         assert!(other.join().unwrap().is_ok());
-        assert_eq!(run_ticks(&clock, 2), [1; 2]);
+        assert_eq!(turn_and_log_runs(&clock, 2), [1; 2]);
     });
 }
 
@@ -507,7 +508,7 @@ fn end_after_one_turn<R: 'static>(
 ) -> (R, ShardRef) {
     let owner = race(move || {
         let (_clock, core) = install_core();
-        let timer = setup(|| add_remotely(&core, TICK, move || drop(dropped)));
+        let timer = without_exploring(|| add_remotely(&core, TICK, move || drop(dropped)));
         let result = act(timer);
         local_timer().turn();
         (result, core)

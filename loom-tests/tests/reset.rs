@@ -6,9 +6,10 @@ use std::{sync::Arc, time::Duration};
 use corewheel::{Cancel, Shard, TimerHandle, local_timer};
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom_tests::{
-    SeesOnDrop, TICK, WithTimer, assert_all_ended, expired, expiry_ticks, explore,
-    fire_and_add_four, install_wheel, on_another_thread, race, run_ticks, setup, shard, shard_with,
-    shard_with_due, shard_with_retirable_page, shared, work_and_cancel,
+    SeesOnDrop, TICK, WithTimer, assert_all_ended, explore, fire_and_add_four, install_wheel,
+    on_another_thread, race, shard, shard_with_due_timer, shard_with_retirable_page,
+    shard_with_timer, shared_clones, turn_and_expire, turn_and_log_expiries, turn_and_log_runs,
+    without_exploring, work_and_cancel,
 };
 
 /// The owner may read the new deadline of a reset and fire the timer before it consumes the reset's
@@ -16,34 +17,34 @@ use loom_tests::{
 #[test]
 fn a_timer_reset_to_now_fires_once() {
     explore(310, || {
-        let (mut shard, clock, handle) = shard_with(3, ());
+        let (mut shard, clock, handle) = shard_with_timer(3, ());
         clock.advance(TICK);
         let resetter = race(move || [Duration::ZERO, TICK].map(|delay| handle.reset(delay)));
-        let fired = expired(&mut shard).len();
+        let fired = turn_and_expire(&mut shard).len();
         let [first, second] = resetter.join().unwrap();
         assert!(first && second == (fired == 0));
-        assert_eq!(expiry_ticks(&mut shard, &clock, 5), vec![2; 1 - fired]);
+        assert_eq!(turn_and_log_expiries(&mut shard, &clock, 5), vec![2; 1 - fired]);
         assert_all_ended(&shard.counts(), 1);
     });
 }
 
 #[test]
 fn a_timer_racing_fire_cancel_and_reset_ends_once() {
-    explore(7_000, || fire_reset_and_cancel(shard_with_due, 3));
+    explore(7_000, || race_fire_reset_and_cancel(shard_with_due_timer, 3));
 }
 
 /// Fires a timer while one thread resets it to tick `later` and another thread cancels it.
-fn fire_reset_and_cancel(with_due: fn(Arc<()>) -> WithTimer<Arc<()>>, later: u32) {
+fn race_fire_reset_and_cancel(make_due_timer: fn(Arc<()>) -> WithTimer<Arc<()>>, later: u32) {
     let payload = Arc::new(());
-    let (mut shard, clock, handle) = with_due(Arc::clone(&payload));
+    let (mut shard, clock, handle) = make_due_timer(Arc::clone(&payload));
     let resetter = race(move || handle.reset(TICK * 2));
     let canceller = race(move || handle.cancel());
-    let fired = expired(&mut shard).len();
+    let fired = turn_and_expire(&mut shard).len();
     let (was_reset, answer) = (resetter.join().unwrap(), canceller.join().unwrap());
     let cancelled = usize::from(answer == Cancel::Cancelled);
-    let fired_later = expiry_ticks(&mut shard, &clock, later + 1);
-    assert_eq!(fired + cancelled + fired_later.len(), 1, "was_reset: {was_reset}, {answer:?}");
-    assert!(fired_later.is_empty() || was_reset && fired_later == [later]);
+    let later_ticks = turn_and_log_expiries(&mut shard, &clock, later + 1);
+    assert_eq!(fired + cancelled + later_ticks.len(), 1, "was_reset: {was_reset}, {answer:?}");
+    assert!(later_ticks.is_empty() || was_reset && later_ticks == [later]);
     assert!(!was_reset || fired == 0, "fired after a successful reset");
     assert_eq!(Arc::strong_count(&payload), 1);
     assert_all_ended(&shard.counts(), 1);
@@ -53,15 +54,15 @@ fn fire_reset_and_cancel(with_due: fn(Arc<()>) -> WithTimer<Arc<()>>, later: u32
 #[test]
 fn a_cancel_behind_a_queued_reset_is_consumed_once() {
     explore(46, || {
-        let (mut shard, clock, handle) = shard_with(3, ());
+        let (mut shard, clock, handle) = shard_with_timer(3, ());
         let resetter = race(move || {
             assert!(handle.reset(TICK));
             handle.cancel()
         });
-        assert!(expired(&mut shard).is_empty());
-        assert!(expired(&mut shard).is_empty());
+        assert!(turn_and_expire(&mut shard).is_empty());
+        assert!(turn_and_expire(&mut shard).is_empty());
         assert_eq!(resetter.join().unwrap(), Cancel::Cancelled);
-        assert!(expiry_ticks(&mut shard, &clock, 4).is_empty());
+        assert!(turn_and_log_expiries(&mut shard, &clock, 4).is_empty());
         assert_all_ended(&shard.counts(), 1);
     });
 }
@@ -72,10 +73,10 @@ fn a_cancel_behind_a_queued_reset_is_consumed_once() {
 fn a_drop_by_a_resets_message_sees_the_cancellers_writes() {
     explore(34, || {
         let (payload, work, seen) = SeesOnDrop::with_counter();
-        let (mut shard, _clock, handle) = shard_with(3, payload);
+        let (mut shard, _clock, handle) = shard_with_timer(3, payload);
         assert!(on_another_thread(move || handle.reset(TICK * 5)));
         let canceller = race(move || work_and_cancel(&work, handle));
-        assert!(expired(&mut shard).is_empty());
+        assert!(turn_and_expire(&mut shard).is_empty());
         let dropped = seen.load(Ordering::Relaxed);
         assert_eq!(canceller.join().unwrap(), Cancel::Cancelled);
         assert!(dropped == 0 || dropped == 11, "{dropped}");
@@ -84,10 +85,10 @@ fn a_drop_by_a_resets_message_sees_the_cancellers_writes() {
 
 /// Adds a timer and resets it from another thread. If the timer reused a node whose message is
 /// queued, this node would be in the mailbox twice.
-fn move_the_next_timer(shard: &mut Shard<u32>) -> Vec<u32> {
+fn race_a_reset_of_the_next_timer(shard: &mut Shard<u32>) -> Vec<u32> {
     let next = shard.add(TICK * 9, 2);
     let resetter = race(move || next.reset(TICK));
-    let fired = expired(shard);
+    let fired = turn_and_expire(shard);
     assert!(resetter.join().unwrap() && next.is_pending());
     fired
 }
@@ -95,13 +96,13 @@ fn move_the_next_timer(shard: &mut Shard<u32>) -> Vec<u32> {
 #[test]
 fn a_node_cancelled_during_a_reset_is_reused_after_its_message() {
     explore(1_700, || {
-        let (mut shard, clock, handle) = shard_with(3, 1);
+        let (mut shard, clock, handle) = shard_with_timer(3, 1);
         let resetter = race(move || handle.reset(TICK * 2));
         assert_eq!(shard.cancel(handle), Some(1), "the owner must win");
         assert_eq!(shard.cancel(handle), None);
-        assert!(move_the_next_timer(&mut shard).is_empty());
+        assert!(race_a_reset_of_the_next_timer(&mut shard).is_empty());
         let _ = resetter.join().unwrap();
-        assert_eq!(expiry_ticks(&mut shard, &clock, 4), [1]);
+        assert_eq!(turn_and_log_expiries(&mut shard, &clock, 4), [1]);
         assert_eq!(shard.counts().fired, 1);
         assert_all_ended(&shard.counts(), 2);
     });
@@ -110,11 +111,15 @@ fn a_node_cancelled_during_a_reset_is_reused_after_its_message() {
 #[test]
 fn a_node_fired_before_its_message_is_reused_after_it() {
     explore(3_800, || {
-        let (mut shard, clock, handle) = shard_with_due(1);
+        let (mut shard, clock, handle) = shard_with_due_timer(1);
         let resetter = race(move || handle.reset(Duration::ZERO));
-        let fired = expired(&mut shard).len() + move_the_next_timer(&mut shard).len();
+        let fired =
+            turn_and_expire(&mut shard).len() + race_a_reset_of_the_next_timer(&mut shard).len();
         let _ = resetter.join().unwrap();
-        assert_eq!(expiry_ticks(&mut shard, &clock, 4), [vec![1; 1 - fired], vec![2]].concat());
+        assert_eq!(
+            turn_and_log_expiries(&mut shard, &clock, 4),
+            [vec![1; 1 - fired], vec![2]].concat()
+        );
         assert_eq!(shard.counts().fired, 2);
         assert_all_ended(&shard.counts(), 2);
     });
@@ -123,11 +128,11 @@ fn a_node_fired_before_its_message_is_reused_after_it() {
 #[test]
 fn two_concurrent_resets_agree_and_one_takes_effect() {
     explore(23_000, || {
-        let (mut shard, clock, handle) = shard_with_due(());
+        let (mut shard, clock, handle) = shard_with_due_timer(());
         let resetters = [1, 2].map(|ticks| race(move || handle.reset(TICK * ticks)));
-        let fired = expired(&mut shard).len();
+        let fired = turn_and_expire(&mut shard).len();
         assert_eq!(resetters.map(|resetter| resetter.join().unwrap()), [fired == 0; 2]);
-        let later = expiry_ticks(&mut shard, &clock, 4);
+        let later = turn_and_log_expiries(&mut shard, &clock, 4);
         assert_eq!(fired + later.len(), 1);
         assert!(later.is_empty() || later == [2] || later == [3], "{later:?}");
         assert_all_ended(&shard.counts(), 1);
@@ -136,35 +141,39 @@ fn two_concurrent_resets_agree_and_one_takes_effect() {
 
 /// Resets a timer to tick 3 on another thread and to tick `own` on this one. Before its own reset,
 /// each thread reads whether the other reset is done. If the resets overlap, either may win.
-fn reset_on_both_sides(
+fn race_two_resets(
     (mut shard, clock, handle): WithTimer<()>,
-    own: u32,
-    before_the_other: fn(TimerHandle),
-    after_the_own: fn(&mut Shard<()>),
+    owners_tick: u32,
+    before_remote_reset: fn(TimerHandle),
+    after_owners_reset: fn(&mut Shard<()>),
 ) {
-    let [[own_done, own_seen], [other_done, other]] = [(); 2].map(|()| shared(AtomicUsize::new(0)));
+    let [[owners_reset_done, owners_reset_seen], [remote_reset_done, remote_reset_flag]] =
+        [(); 2].map(|()| shared_clones(AtomicUsize::new(0)));
     let resetter = race(move || {
-        before_the_other(handle);
-        let is_later = own_seen.load(Ordering::Acquire) == 1;
+        before_remote_reset(handle);
+        let is_later = owners_reset_seen.load(Ordering::Acquire) == 1;
         assert!(handle.reset(TICK * 3));
-        other.store(1, Ordering::Release);
+        remote_reset_flag.store(1, Ordering::Release);
         is_later
     });
-    let own_is_later = other_done.load(Ordering::Acquire) == 1;
-    assert!(shard.reset(handle, TICK * own));
-    own_done.store(1, Ordering::Release);
-    after_the_own(&mut shard);
-    let other_is_later = resetter.join().unwrap();
-    let fired = expiry_ticks(&mut shard, &clock, 5);
-    assert!(fired == [own] && !other_is_later || fired == [3] && !own_is_later, "{fired:?}");
+    let owners_reset_is_later = remote_reset_done.load(Ordering::Acquire) == 1;
+    assert!(shard.reset(handle, TICK * owners_tick));
+    owners_reset_done.store(1, Ordering::Release);
+    after_owners_reset(&mut shard);
+    let remote_reset_is_later = resetter.join().unwrap();
+    let fired = turn_and_log_expiries(&mut shard, &clock, 5);
+    assert!(
+        fired == [owners_tick] && !remote_reset_is_later || fired == [3] && !owners_reset_is_later,
+        "{fired:?}"
+    );
     assert_all_ended(&shard.counts(), 1);
 }
 
 #[test]
 fn the_later_of_the_owners_and_a_remote_reset_wins() {
     explore(240, || {
-        let turns = |shard: &mut _| assert!(expired(shard).is_empty());
-        reset_on_both_sides(shard_with(1, ()), 2, |_| (), turns);
+        let turns = |shard: &mut _| assert!(turn_and_expire(shard).is_empty());
+        race_two_resets(shard_with_timer(1, ()), 2, |_| (), turns);
     });
 }
 
@@ -172,12 +181,12 @@ fn the_later_of_the_owners_and_a_remote_reset_wins() {
 #[test]
 fn the_owners_reset_relinks_a_timer_after_a_failed_claim() {
     explore(460, || {
-        let (mut shard, clock, handle) = shard_with_due(());
+        let (mut shard, clock, handle) = shard_with_due_timer(());
         let resetter = race(move || handle.reset(TICK * 2));
-        let fired = expired(&mut shard).len();
+        let fired = turn_and_expire(&mut shard).len();
         assert_eq!(shard.reset(handle, TICK), fired == 0);
         let was_reset = resetter.join().unwrap();
-        let later = expiry_ticks(&mut shard, &clock, 5);
+        let later = turn_and_log_expiries(&mut shard, &clock, 5);
         assert_eq!(fired + later.len(), 1);
         assert!(later.is_empty() || later == [2] || was_reset && later == [3], "{later:?}");
         assert_all_ended(&shard.counts(), 1);
@@ -187,17 +196,17 @@ fn the_owners_reset_relinks_a_timer_after_a_failed_claim() {
 #[test]
 fn a_stale_reset_never_reaches_the_next_timer_of_its_node() {
     explore(3_400, || {
-        let (mut shard, clock, first) = shard_with_due(1);
+        let (mut shard, clock, first) = shard_with_due_timer(1);
         let resetter = race(move || first.reset(TICK * 7));
-        let fired = expired(&mut shard);
+        let fired = turn_and_expire(&mut shard);
         // If the first timer has ended, the second one reuses its node.
         let second = shard.add(TICK * 3, 2);
         let other = race(move || second.reset(TICK));
-        assert!(expired(&mut shard).is_empty());
+        assert!(turn_and_expire(&mut shard).is_empty());
         assert!(other.join().unwrap());
         assert_eq!(fired.is_empty(), resetter.join().unwrap());
-        assert_eq!(expiry_ticks(&mut shard, &clock, 7), [2]);
-        assert_eq!(expiry_ticks(&mut shard, &clock, 9), vec![8; 1 - fired.len()]);
+        assert_eq!(turn_and_log_expiries(&mut shard, &clock, 7), [2]);
+        assert_eq!(turn_and_log_expiries(&mut shard, &clock, 9), vec![8; 1 - fired.len()]);
         assert_all_ended(&shard.counts(), 2);
     });
 }
@@ -213,8 +222,8 @@ fn a_stale_reset_never_reaches_the_next_timer_in_a_new_page() {
         let was_reset = resetter.join().unwrap();
         assert_eq!(was_reset, !has_fired);
         assert!(added.into_iter().all(TimerHandle::is_pending));
-        assert_eq!(expiry_ticks(&mut shard, &clock, 3), [2; 4]);
-        assert_eq!(expiry_ticks(&mut shard, &clock, 5), vec![4; usize::from(was_reset)]);
+        assert_eq!(turn_and_log_expiries(&mut shard, &clock, 3), [2; 4]);
+        assert_eq!(turn_and_log_expiries(&mut shard, &clock, 5), vec![4; usize::from(was_reset)]);
         assert_eq!((shard.len(), shard.counts().uncollected), (0, 0));
     });
 }
@@ -230,7 +239,7 @@ fn a_successful_reset_shifts_the_periodic_schedule() {
         let fired = local_timer().turn().fired;
         let was_reset = resetter.join().unwrap();
         assert!(was_reset || fired == 1);
-        assert_eq!(run_ticks(&clock, 7), if was_reset { [5, 7] } else { [4, 6] });
+        assert_eq!(turn_and_log_runs(&clock, 7), if was_reset { [5, 7] } else { [4, 6] });
         assert_eq!((handle.cancel(), local_timer().counts().live), (Cancel::Cancelled, 0));
     });
 }
@@ -239,7 +248,7 @@ fn a_successful_reset_shifts_the_periodic_schedule() {
 fn a_periodic_timer_reset_and_cancelled_stops_running() {
     explore(1_400, || {
         let clock = install_wheel();
-        let [kept, captured] = shared(());
+        let [kept, captured] = shared_clones(());
         let handle = local_timer().add_periodic(TICK, move || _ = &captured);
         clock.advance(TICK);
         let resetter = race(move || (handle.reset(TICK), handle.cancel()));
@@ -250,7 +259,7 @@ fn a_periodic_timer_reset_and_cancelled_stops_running() {
             answer == Cancel::Cancelled || (answer, fired) == (Cancel::Running, 1),
             "{answer:?}"
         );
-        assert_eq!(run_ticks(&clock, 4), []);
+        assert_eq!(turn_and_log_runs(&clock, 4), []);
         assert_eq!(Arc::strong_count(&kept), 1);
         assert_eq!(local_timer().counts().cancelled, 1);
         assert_all_ended(&local_timer().counts(), 1);
@@ -260,11 +269,11 @@ fn a_periodic_timer_reset_and_cancelled_stops_running() {
 /// Returns a shard and a timer that a remote reset has linked at tick 2, so that remote resets to
 /// later deadlines need no message. A second remote reset has postponed the timer to tick `until`.
 fn shard_postponed_until<T: 'static>(until: u32, payload: T) -> WithTimer<T> {
-    setup(|| {
+    without_exploring(|| {
         let (mut shard, clock) = shard();
         let handle = shard.add(TICK, payload);
         assert!(on_another_thread(move || handle.reset(TICK * 2)));
-        assert!(expired(&mut shard).is_empty());
+        assert!(turn_and_expire(&mut shard).is_empty());
         assert!(on_another_thread(move || handle.reset(TICK * until)));
         assert_eq!(shard.counts().queued, 0, "the second reset sent a message");
         (shard, clock, handle)
@@ -279,10 +288,10 @@ fn a_timer_due_during_a_reset_to_later_is_not_lost() {
         let (mut shard, clock, handle) = shard_postponed_until(2, ());
         clock.advance(TICK * 2);
         let resetter = race(move || [TICK * 2, TICK * 3].map(|delay| handle.reset(delay)));
-        let fired = expired(&mut shard).len();
+        let fired = turn_and_expire(&mut shard).len();
         let [first, second] = resetter.join().unwrap();
         assert!((first && second) == (fired == 0) && first >= second, "{first} {second}");
-        assert_eq!(expiry_ticks(&mut shard, &clock, 6), vec![5; 1 - fired]);
+        assert_eq!(turn_and_log_expiries(&mut shard, &clock, 6), vec![5; 1 - fired]);
         assert_all_ended(&shard.counts(), 1);
     });
 }
@@ -293,7 +302,7 @@ fn a_timer_due_during_a_reset_to_later_is_not_lost() {
 fn the_owners_reset_overrides_a_reset_without_a_message() {
     explore(2_500, || {
         let moves_to_later = |handle: TimerHandle| assert!(handle.reset(TICK * 5));
-        reset_on_both_sides(shard_postponed_until(2, ()), 4, moves_to_later, |_| ());
+        race_two_resets(shard_postponed_until(2, ()), 4, moves_to_later, |_| ());
     });
 }
 
@@ -305,10 +314,10 @@ fn a_reset_before_the_linked_deadline_sends_a_message() {
         let (mut shard, clock, handle) = shard_postponed_until(5, ());
         clock.advance(TICK * 2);
         let earlier = race(move || assert!(handle.reset(TICK)));
-        assert!(expired(&mut shard).is_empty(), "the owner links the timer at tick 3 or 5");
+        assert!(turn_and_expire(&mut shard).is_empty(), "the owner links the timer at tick 3 or 5");
         assert!(on_another_thread(move || handle.reset(TICK * 4)));
         earlier.join().unwrap();
-        let fired = expiry_ticks(&mut shard, &clock, 7);
+        let fired = turn_and_log_expiries(&mut shard, &clock, 7);
         assert!(fired == [3] || fired == [6], "{fired:?}");
         assert_all_ended(&shard.counts(), 1);
     });
@@ -318,22 +327,22 @@ fn a_reset_before_the_linked_deadline_sends_a_message() {
 #[test]
 fn the_last_of_two_remote_resets_wins() {
     explore(6_500, || {
-        let (mut shard, clock, handle) = shard_with(5, ());
-        let [later_done, done] = shared(AtomicUsize::new(0));
-        let later = race(move || {
+        let (mut shard, clock, handle) = shard_with_timer(5, ());
+        let [later_done, done] = shared_clones(AtomicUsize::new(0));
+        let resetter_to_later = race(move || {
             assert!(handle.reset(TICK * 4));
             done.store(1, Ordering::Release);
         });
-        let earlier = race(move || {
-            let is_last = later_done.load(Ordering::Acquire) == 1;
+        let resetter_to_earlier = race(move || {
+            let other_is_done = later_done.load(Ordering::Acquire) == 1;
             assert!(handle.reset(TICK * 2));
-            is_last
+            other_is_done
         });
-        assert!(expired(&mut shard).is_empty());
-        later.join().unwrap();
-        let earlier_is_last = earlier.join().unwrap();
-        let fired = expiry_ticks(&mut shard, &clock, 5);
-        assert!(fired == [2] || fired == [4] && !earlier_is_last, "{fired:?}");
+        assert!(turn_and_expire(&mut shard).is_empty());
+        resetter_to_later.join().unwrap();
+        let earlier_deadline_was_set_last = resetter_to_earlier.join().unwrap();
+        let fired = turn_and_log_expiries(&mut shard, &clock, 5);
+        assert!(fired == [2] || fired == [4] && !earlier_deadline_was_set_last, "{fired:?}");
         assert_all_ended(&shard.counts(), 1);
     });
 }
@@ -341,11 +350,11 @@ fn the_last_of_two_remote_resets_wins() {
 #[test]
 fn a_timer_racing_fire_cancel_and_postponed_reset_ends_once() {
     explore(22_000, || {
-        let with_due = |payload| {
+        let make_due_timer = |payload| {
             let due = shard_postponed_until(2, payload);
             due.1.advance(TICK * 2);
             due
         };
-        fire_reset_and_cancel(with_due, 4);
+        race_fire_reset_and_cancel(make_due_timer, 4);
     });
 }

@@ -13,9 +13,10 @@ use loom::{
     thread,
 };
 use loom_tests::{
-    TICK, config, expired, expiry_ticks, explore, explore_with_preemptions, fall_asleep,
-    install_core_with, install_waking_core, join_unparkers, race, run_ticks, setup, shard, shared,
-    spawn_unparker, turn_after_a_tick,
+    TICK, config, explore, explore_with_preemptions, fall_asleep, install_core_with,
+    install_waking_core, join_unparkers, race, shard, shared_clones, spawn_unparker,
+    turn_after_a_tick, turn_and_expire, turn_and_log_expiries, turn_and_log_runs,
+    without_exploring,
 };
 
 /// The number of queued cancels that wake the owner. It is 1,024 in production.
@@ -33,7 +34,7 @@ fn with_blocking_hook(
     config: Config,
     must_block: impl Fn() -> bool + Send + Sync + 'static,
 ) -> (Config, Arc<AtomicUsize>) {
-    let (owner, [is_awake, awake]) = (thread::current(), shared(AtomicUsize::new(0)));
+    let (owner, [is_awake, awake]) = (thread::current(), shared_clones(AtomicUsize::new(0)));
     let config = config.wake_hook(move || {
         let must_block = must_block();
         while must_block && awake.load(Ordering::Acquire) == 0 {
@@ -56,7 +57,7 @@ fn shard_woken_by_backlog() -> (Shard<()>, ManualClock) {
 }
 
 fn assert_empty(shard: &mut Shard<()>) {
-    assert!(expired(shard).is_empty() && shard.is_empty(), "the owner missed a cancel");
+    assert!(turn_and_expire(shard).is_empty() && shard.is_empty(), "the owner missed a cancel");
 }
 
 /// Parks. If the timeout is zero, yields instead, because a waking thread may hold the default
@@ -76,7 +77,7 @@ fn a_remote_cancel_ends_a_long_sleep() {
         let handle = shard.add(TICK * 1000, Arc::clone(&payload));
         let canceller = spawn_unparker(move || handle.cancel());
         fall_asleep(shard.prepare_sleep());
-        assert!(expired(&mut shard).is_empty() && shard.is_empty());
+        assert!(turn_and_expire(&mut shard).is_empty() && shard.is_empty());
         assert_eq!((canceller.join(), Arc::strong_count(&payload)), (Cancel::Cancelled, 1));
     });
 }
@@ -92,7 +93,7 @@ fn a_cancel_behind_a_queued_reset_ends_a_long_sleep() {
         let canceller = spawn_unparker(move || handle.cancel() == Cancel::Cancelled);
         while !shard.is_empty() {
             fall_asleep(shard.prepare_sleep());
-            assert!(expired(&mut shard).is_empty());
+            assert!(turn_and_expire(&mut shard).is_empty());
         }
         let [_, is_cancelled] = join_unparkers([resetter, canceller]);
         assert!(is_cancelled);
@@ -152,7 +153,7 @@ fn a_remote_add_wakes_the_owner() {
         fall_asleep(local_timer().prepare_sleep());
         local_timer().turn();
         assert_eq!(local_timer().len(), 1, "the owner missed the add");
-        assert_eq!(run_ticks(&clock, 2), [1]);
+        assert_eq!(turn_and_log_runs(&clock, 2), [1]);
         assert_eq!(adder.join().cancel(), Cancel::Ended);
     });
 }
@@ -167,7 +168,7 @@ fn a_remote_add_ends_a_park_without_help_of_the_hook() {
             local_timer().prepare_sleep().park();
             local_timer().turn();
         }
-        assert_eq!(run_ticks(&clock, 2), [1]);
+        assert_eq!(turn_and_log_runs(&clock, 2), [1]);
         assert_eq!(adder.join().cancel(), Cancel::Ended);
     });
 }
@@ -179,18 +180,19 @@ fn the_default_hook_misses_no_reset_of_two_threads() {
     explore(42_000, || {
         let (mut shard, _clock) = shard();
         // The resetters use existing timers, so they contend only for the mailbox and the lock.
-        let timers = setup(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
+        let timers = without_exploring(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
         let resetters = timers.map(|timer| spawn_unparker(move || timer.reset(Duration::ZERO)));
         let mut fired = 0;
         while fired < 2 {
             fall_asleep_or_yield(shard.prepare_sleep());
-            fired += expired(&mut shard).len();
+            fired += turn_and_expire(&mut shard).len();
         }
         assert_eq!(join_unparkers(resetters), [true; 2]);
     });
 }
 
-/// A resetter that ends the old thread's sleep may unpark the old thread only after the move.
+/// A resetter may end the old thread's sleep before the shard moves, and unpark the old thread after
+/// the move.
 #[test]
 fn the_default_hook_wakes_the_new_thread_of_a_moved_shard() {
     explore_with_preemptions(1, 3_000, || {
@@ -198,7 +200,7 @@ fn the_default_hook_wakes_the_new_thread_of_a_moved_shard() {
         // a thread's steps before its spawn, so it would miss orders of a second spawned owner.
         let before = thread::spawn(|| {
             let (mut shard, clock) = shard();
-            let timers = setup(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
+            let timers = without_exploring(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
             let sleep = shard.prepare_sleep();
             let resetters = timers.map(|timer| spawn_unparker(move || timer.reset(Duration::ZERO)));
             drop(sleep);
@@ -207,7 +209,7 @@ fn the_default_hook_wakes_the_new_thread_of_a_moved_shard() {
         let (mut shard, _clock, resetters) = before.join().unwrap();
         let mut fired = 0;
         while fired < 2 {
-            fired += expired(&mut shard).len();
+            fired += turn_and_expire(&mut shard).len();
             if fired < 2 {
                 fall_asleep_or_yield(shard.prepare_sleep());
             }
@@ -228,7 +230,7 @@ fn an_add_due_before_the_sleep_ends_wakes_the_owner() {
             local_timer().turn();
         }
         adder.join();
-        assert_eq!(run_ticks(&clock, 5), [2, 3, 5]);
+        assert_eq!(turn_and_log_runs(&clock, 5), [2, 3, 5]);
     });
 }
 
@@ -241,10 +243,10 @@ fn a_reset_due_before_the_sleep_ends_wakes_the_owner() {
         let resetter = spawn_unparker(move || [5, 2].map(|ticks| handle.reset(TICK * ticks)));
         while shard.time_until_next() > Some(TICK * 2) {
             fall_asleep(shard.prepare_sleep());
-            assert!(expired(&mut shard).is_empty());
+            assert!(turn_and_expire(&mut shard).is_empty());
         }
         assert_eq!(resetter.join(), [true; 2]);
-        assert_eq!(expiry_ticks(&mut shard, &clock, 5), [2]);
+        assert_eq!(turn_and_log_expiries(&mut shard, &clock, 5), [2]);
     });
 }
 
@@ -256,7 +258,7 @@ fn a_reset_behind_a_queued_reset_wakes_the_owner() {
     explore(6_000, || {
         let clock = ManualClock::new();
         let owner = thread::current();
-        let [wakes, counted] = shared(AtomicUsize::new(0));
+        let [wakes, counted] = shared_clones(AtomicUsize::new(0));
         let [woken, fallback] = [(); 2].map(|()| owner.clone());
         let config = config(&clock).wake_hook(move || {
             counted.fetch_add(1, Ordering::AcqRel);
@@ -276,12 +278,12 @@ fn a_reset_behind_a_queued_reset_wakes_the_owner() {
         let sleeps = sleep.timeout() != Some(Duration::ZERO);
         fall_asleep(sleep);
         let was_woken = wakes.fetch_add(0, Ordering::AcqRel) > 0;
-        assert!(expired(&mut shard).is_empty());
+        assert!(turn_and_expire(&mut shard).is_empty());
         if sleeps && !was_woken {
             assert_eq!(shard.time_until_next(), Some(TICK * 3), "no wake-up for tick 2");
         }
         resetters.join();
-        let fired = expiry_ticks(&mut shard, &clock, 5);
+        let fired = turn_and_log_expiries(&mut shard, &clock, 5);
         assert!(fired == [2, 3] || fired == [3, 5], "{fired:?}");
     });
 }
@@ -292,7 +294,7 @@ fn a_reset_behind_a_queued_reset_wakes_the_owner() {
 fn a_remote_add_during_the_end_of_driving_is_overdue() {
     explore(28, || {
         // In models, only a shard with a name publishes counts.
-        let (clock, core, driver) = setup(|| {
+        let (clock, core, driver) = without_exploring(|| {
             let clock = ManualClock::new();
             config(&clock).name("named").install().unwrap();
             let driver = corewheel::future::drive(|_| std::future::pending::<()>());
@@ -309,7 +311,7 @@ fn a_remote_add_during_the_end_of_driving_is_overdue() {
 
 fn reset_from_two_threads(config: Config, is_awake: &AtomicUsize) {
     let mut shard = Shard::with_config(config).unwrap();
-    let timers = setup(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
+    let timers = without_exploring(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));
     let resetters = timers.map(|timer| spawn_unparker(move || timer.reset(TICK)));
     fall_asleep(shard.prepare_sleep());
     is_awake.store(1, Ordering::Release);
@@ -346,13 +348,13 @@ fn a_stalled_hook_does_not_suppress_another_wake_up() {
 #[test]
 fn a_stalled_hook_of_a_refused_add_suppresses_no_wake_up() {
     explore(20_000, || {
-        let [refused, refused_for_hook] = shared(Mutex::new(None));
+        let [refused, refused_for_hook] = shared_clones(Mutex::new(None));
         let is_refused = move || *refused_for_hook.lock().unwrap() == Some(thread::current().id());
         let (config, is_awake) =
             with_blocking_hook(config(&ManualClock::new()).limit(2), is_refused);
         config.install().unwrap();
         let (local, core) = (local_timer(), local_timer().shard_ref());
-        let was_reset = setup(|| local.add(TICK * 1_000, || ()));
+        let was_reset = without_exploring(|| local.add(TICK * 1_000, || ()));
         // Publishes the number of live timers, which remote adds compare with the limit.
         let _ = local.time_until_next();
         let adder = spawn_unparker(move || {
