@@ -37,12 +37,12 @@ impl Online {
         let renewed = self.0.borrow().get(&client).is_some_and(|lease| lease.reset(LEASE));
         if !renewed {
             let (online, offline) = (self.clone(), offline.clone());
-            let lease = local_timer().add(LEASE, move || online.forget(client, &offline));
+            let lease = local_timer().add(LEASE, move || online.end_lease(client, &offline));
             self.0.borrow_mut().insert(client, lease);
         }
     }
 
-    fn forget(&self, client: u8, offline: &OfflineSender) {
+    fn end_lease(&self, client: u8, offline: &OfflineSender) {
         self.0.borrow_mut().remove(&client);
         // Fails if the receiver has ended.
         let _ = offline.send((client, Instant::now()));
@@ -93,7 +93,7 @@ fn main() -> io::Result<()> {
     // Client 1 sends one packet. Client 2 sends packets until the loop has reported client 1.
     let last_sent_at = Instant::now();
     client.send_to(&[1], address)?;
-    let (silent, found) = loop {
+    let (silent, lease_end) = loop {
         client.send_to(&[2], address)?;
         if let Ok(silent) = seen_offline.recv_timeout(LEASE / 10) {
             break silent;
@@ -105,7 +105,7 @@ fn main() -> io::Result<()> {
     shard.run(move || answer.send(local_timer().len()).expect("main waits for it"));
     let live = answers.recv().expect("the loop answers");
 
-    let silence = found - last_sent_at;
+    let silence = lease_end - last_sent_at;
     println!(
         "client {silent} is offline after {silence:?}; {live} timer live; answer after {:?}",
         request_sent_at.elapsed()

@@ -74,8 +74,9 @@ mod linux {
             retry_timer: None,
             outcome: None,
         }));
-        let late = Rc::clone(&request);
-        let deadline = local_timer().add(REQUEST_TIMEOUT, move || end(&late, Outcome::TimedOut));
+        let request_at_deadline = Rc::clone(&request);
+        let deadline = local_timer()
+            .add(REQUEST_TIMEOUT, move || end(&request_at_deadline, Outcome::TimedOut));
         send(&request);
 
         let timer = local_timer().timer_fd()?;
@@ -118,17 +119,17 @@ mod linux {
         let lossy_server = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = lossy_server.local_addr()?;
         thread::spawn(move || run_lossy_server(&lossy_server));
-        let begun = Instant::now();
+        let start = Instant::now();
         let (outcome, sent) = ask(address)?;
-        let duration = begun.elapsed();
+        let duration = start.elapsed();
         println!("{outcome:?} after {sent} packets and {duration:?}");
         assert_eq!((outcome, sent), (Outcome::Answered, 3));
         assert!(duration >= FIRST_WAIT * 3, "a repetition was too early");
 
         let silent_server = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let begun = Instant::now();
+        let start = Instant::now();
         let (outcome, sent) = ask(silent_server.local_addr()?)?;
-        let duration = begun.elapsed();
+        let duration = start.elapsed();
         println!("{outcome:?} after {sent} packets and {duration:?}");
         assert_eq!(outcome, Outcome::TimedOut);
         assert!(duration >= REQUEST_TIMEOUT && local_timer().is_empty());

@@ -115,7 +115,7 @@ fn a_connection_whose_timer_is_cancelled_stays_open() {
         assert!(!connections.on_packet(key), "a packet revived the timer");
         clock.advance(ticks(2 * IDLE_TICKS));
         assert_eq!(local_timer().turn().fired, 0);
-        assert_eq!(connections.with(key, |id| *id), Some(7));
+        assert_eq!(connections.with_socket(key, |id| *id), Some(7));
         assert_eq!(connections.close(key), Some(7));
         assert_eq!(connections.close(key), None);
     });

@@ -31,7 +31,7 @@ pub(crate) enum Key {
 
 /// Returns the group of all cores' purgatories. Partition `n` belongs to core `n` modulo the number
 /// of cores.
-pub(crate) fn purgatory() -> PurgatoryGroup<Key> {
+pub(crate) fn purgatory_group() -> PurgatoryGroup<Key> {
     PurgatoryGroup::partitioned_by(|key| match *key {
         Key::Producers(partition) | Key::Readers(partition) => partition as usize,
     })
@@ -40,17 +40,17 @@ pub(crate) fn purgatory() -> PurgatoryGroup<Key> {
 pub(crate) struct DelayedRequest {
     log: Arc<Log>,
     request: Request,
-    wanted: u64,
+    required_position: u64,
     stream: Rc<OwnedWriteHalf>,
 }
 
 impl DelayedRequest {
-    /// Returns the current position, which must reach `wanted`.
+    /// Returns the current position, which must reach `required_position`.
     fn current_position(&self) -> u64 {
         let Request { kind, partition, .. } = self.request;
         let Some(partition) = self.log.get(partition as usize) else { return 0 };
         match kind {
-            Kind::Produce | Kind::Fetch => partition.replicated(),
+            Kind::Produce | Kind::Fetch => partition.replicated_end(),
             Kind::Follow => partition.end(),
         }
     }
@@ -58,14 +58,15 @@ impl DelayedRequest {
 
 impl DelayedOperation for DelayedRequest {
     fn try_complete(&mut self) -> bool {
-        self.current_position() >= self.wanted
+        self.current_position() >= self.required_position
     }
 
     fn on_complete(self, how: Completion) {
         let Request { number, kind, .. } = self.request;
         // The answer to a producer is the end of its bytes. The answer to a reader is the end of
         // the readable bytes.
-        let position = if kind == Kind::Produce { self.wanted } else { self.current_position() };
+        let position =
+            if kind == Kind::Produce { self.required_position } else { self.current_position() };
         let is_timed_out = how == Completion::Expired;
         // Fails if the client has disconnected or reads too slowly. The verdict reports this.
         let answer = wire::encode_line(&Answer { number, is_timed_out, position });
@@ -92,9 +93,9 @@ impl Broker {
     pub(crate) fn serve(&self, request: Request, stream: &Rc<OwnedWriteHalf>) -> io::Result<()> {
         let is_foreign = request.partition as usize % self.cores != self.core;
         self.foreign_requests.update(|count| count + u64::from(is_foreign));
-        let (key, wanted) = self.apply_to_log(request).ok_or(ErrorKind::InvalidData)?;
+        let (key, required_position) = self.apply_to_log(request).ok_or(ErrorKind::InvalidData)?;
         let (log, stream) = (Arc::clone(&self.log), Rc::clone(stream));
-        let delayed = DelayedRequest { log, request, wanted, stream };
+        let delayed = DelayedRequest { log, request, required_position, stream };
         let timeout = Duration::from_millis(request.timeout_ms);
         match self.purgatory.try_complete_else_watch(delayed, [key], timeout) {
             Ok(_completed_or_waits) => Ok(()),
@@ -115,7 +116,7 @@ impl Broker {
             }
             Kind::Fetch => (readers, position),
             Kind::Follow => {
-                data.follow(follower, position)?;
+                data.advance_follower(follower, position)?;
                 // Notifies even if the other follower seems to be behind: each of two concurrent
                 // updates may read the old position of the other follower.
                 self.purgatory.notify(&producers);

@@ -7,7 +7,7 @@ use tokio::net::tcp::OwnedWriteHalf;
 use crate::wire::{self, Answer, Kind, Request};
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Expected {
+pub(crate) enum ExpectedAnswer {
     Condition,
     Timeout,
     /// A completion or a timeout: the condition becomes true close to the timeout.
@@ -19,7 +19,7 @@ pub(crate) struct Record {
     /// earlier.
     pub(crate) sent: Instant,
     pub(crate) timeout: Duration,
-    pub(crate) expected: Expected,
+    pub(crate) expected: ExpectedAnswer,
     /// The number of answers that report a completion.
     pub(crate) completed: u64,
     /// The number of answers that report a timeout.
@@ -45,7 +45,7 @@ impl Client {
         (partition, follower): (u32, u32),
         position: u64,
         timeout: Duration,
-        expected: Expected,
+        expected: ExpectedAnswer,
     ) {
         let number = self.records.len();
         let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
@@ -59,7 +59,7 @@ impl Client {
     }
 
     /// Sets the answer that the client expects to its pending request.
-    pub(crate) fn expect(&mut self, expected: Expected) {
+    pub(crate) fn expect_answer(&mut self, expected: ExpectedAnswer) {
         if let Some(record) = self.records.last_mut().filter(|_| !self.is_idle) {
             record.expected = expected;
         }

@@ -29,12 +29,12 @@ impl Partition {
     }
 
     /// Advances a follower. Returns `None` if the follower does not exist.
-    pub(crate) fn follow(&self, follower: u32, position: u64) -> Option<()> {
+    pub(crate) fn advance_follower(&self, follower: u32, position: u64) -> Option<()> {
         self.followers.get(follower as usize)?.fetch_max(position, Relaxed);
         Some(())
     }
 
-    pub(crate) fn replicated(&self) -> u64 {
+    pub(crate) fn replicated_end(&self) -> u64 {
         self.followers.iter().map(|position| position.load(Relaxed)).min().unwrap_or(u64::MAX)
     }
 }

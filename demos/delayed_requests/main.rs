@@ -81,8 +81,8 @@ fn run(&Args { partitions, timeout_ms, duration, options }: &Args) -> io::Result
     server::raise_open_file_limit(2 * plan.connections(), options.cores())?;
     let partition = |_| Partition::new(FOLLOWERS.len());
     let log = Arc::new((0..partitions).map(partition).collect::<Log>());
-    let purgatory = broker::purgatory();
-    let (address, listeners) = server::listeners(0, options.cores())?;
+    let purgatory = broker::purgatory_group();
+    let (address, listeners) = server::open_listeners(0, options.cores())?;
     let server = Server::start(Cores::builder(), address, listeners, move |core, listener| {
         core::run(core, listener, Broker::new(&purgatory, core, Arc::clone(&log)))
     })?;

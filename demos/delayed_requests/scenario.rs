@@ -18,7 +18,7 @@ use tokio::net::tcp::OwnedReadHalf;
 use tokio::sync::Notify;
 use tokio::time::timeout_at;
 
-use crate::client::{Client, Expected};
+use crate::client::{Client, ExpectedAnswer};
 use crate::common::load::ActiveToken;
 use crate::wire::Kind;
 
@@ -113,15 +113,15 @@ pub(crate) async fn run(
             answered.notify_one();
         }
     };
-    let act = async {
+    let run_until_given_up = async {
         let next_produce = [0, 1, 2, 3].map(|producer| plan.pause() * producer / 4);
         let (clients, answered) = (&clients, &answered);
         let partition = PartitionClients { id, plan, start, clients, answered, next_produce };
         // The verdict reports unanswered requests.
-        let _ = timeout_at((start + plan.give_up_at()).into(), partition.act()).await;
+        let _ = timeout_at((start + plan.give_up_at()).into(), partition.run_rounds()).await;
         drop(active_token);
     };
-    join(act, join_all(readers.into_iter().enumerate().map(receive))).await;
+    join(run_until_given_up, join_all(readers.into_iter().enumerate().map(receive))).await;
     Ok(clients.into_inner())
 }
 
@@ -138,15 +138,15 @@ struct PartitionClients<'a> {
 }
 
 impl PartitionClients<'_> {
-    async fn act(mut self) {
+    async fn run_rounds(mut self) {
         let plan = self.plan;
-        let mut until = plan.first_round_end(self.id);
+        let mut round_end = plan.first_round_end(self.id);
         // Starts at a different number in each partition, so that the contests differ.
         for stall in self.id.. {
-            while self.now() < until {
+            while self.now() < round_end {
                 self.follow(FOLLOWERS);
                 self.fetch();
-                let next = self.produce().min(until);
+                let next = self.produce().min(round_end);
                 self.wait(Some(next)).await;
             }
             // First the consumers and then the producers stop sending. Then both followers have
@@ -167,20 +167,21 @@ impl PartitionClients<'_> {
             // than the producers append. In every other round, all these requests must time out
             // before the follower continues. The other rounds are contested: the follower continues
             // at about the time when the producers' requests time out.
-            let contest = (stall % 2 == 1).then(|| self.now() + plan.contest_delay(stall));
-            self.stall(contest.is_some());
+            let contest_end = (stall % 2 == 1).then(|| self.now() + plan.contest_delay(stall));
+            self.request_during_stall(contest_end.is_some());
             while !self.are_idle(PRODUCERS.start..CONSUMERS.end) {
-                let is_stalled = contest.is_none_or(|contest| self.now() < contest);
+                let is_stalled = contest_end.is_none_or(|contest_end| self.now() < contest_end);
                 self.follow(if is_stalled { STEADY_FOLLOWERS } else { FOLLOWERS });
-                self.wait(contest.filter(|_| is_stalled)).await;
+                self.wait(contest_end.filter(|_| is_stalled)).await;
             }
             // Every producer must have time to see that the followers have caught up.
             let now = self.now();
-            until = (now + plan.timeout * 2).min(plan.last_stall_start()).max(now + plan.pause());
+            round_end =
+                (now + plan.timeout * 2).min(plan.last_stall_start()).max(now + plan.pause());
         }
         // No producer sends any more, so the last requests of the followers must time out.
         for follower in &mut self.clients.borrow_mut()[FOLLOWERS] {
-            follower.expect(Expected::Timeout);
+            follower.expect_answer(ExpectedAnswer::Timeout);
         }
         while !self.are_idle(FOLLOWERS) {
             self.wait(None).await;
@@ -201,7 +202,7 @@ impl PartitionClients<'_> {
         let _ = timeout_at(moment.into(), self.answered.notified()).await;
     }
 
-    fn send(&self, client: &mut Client, kind: Kind, position: u64, expected: Expected) {
+    fn send(&self, client: &mut Client, kind: Kind, position: u64, expected: ExpectedAnswer) {
         client.send(kind, (self.id, 0), position, self.plan.timeout, expected);
     }
 
@@ -215,7 +216,7 @@ impl PartitionClients<'_> {
                     target,
                     follower.position,
                     timeout,
-                    Expected::Condition,
+                    ExpectedAnswer::Condition,
                 );
             }
         }
@@ -224,38 +225,39 @@ impl PartitionClients<'_> {
     fn fetch(&self) {
         let clients = &mut self.clients.borrow_mut()[CONSUMERS];
         for consumer in clients.iter_mut().filter(|consumer| consumer.is_idle) {
-            let wanted = consumer.position + RECORD_BYTES * RECORDS_WANTED;
-            self.send(consumer, Kind::Fetch, wanted, Expected::Condition);
+            let required_position = consumer.position + RECORD_BYTES * RECORDS_WANTED;
+            self.send(consumer, Kind::Fetch, required_position, ExpectedAnswer::Condition);
         }
     }
 
-    /// Lets each idle producer produce after its pause. Returns the end of the next pause.
+    /// Lets each idle producer produce after its pause. Returns the earliest time at which a
+    /// producer's pause ends, or a full pause from now if no producer pauses.
     fn produce(&mut self) -> Duration {
-        let (now, again) = (self.now(), self.now() + self.plan.pause());
+        let (now, full_pause_end) = (self.now(), self.now() + self.plan.pause());
         for (index, producer) in self.clients.borrow_mut()[PRODUCERS].iter_mut().enumerate() {
             if self.next_produce[index] <= now && producer.is_idle {
-                self.send(producer, Kind::Produce, RECORD_BYTES, Expected::Condition);
-                self.next_produce[index] = again;
+                self.send(producer, Kind::Produce, RECORD_BYTES, ExpectedAnswer::Condition);
+                self.next_produce[index] = full_pause_end;
             }
         }
         // A producer that still waits after its pause produces when its answer arrives.
-        self.next_produce.into_iter().filter(|moment| *moment > now).min().unwrap_or(again)
+        self.next_produce.into_iter().filter(|moment| *moment > now).min().unwrap_or(full_pause_end)
     }
 
     /// Sends a request of every producer and consumer. No such request can complete during the
     /// stall.
-    fn stall(&self, is_contested: bool) {
+    fn request_during_stall(&self, is_contested: bool) {
         let clients = &mut self.clients.borrow_mut();
         let producers = &mut clients[PRODUCERS];
         // All producers have been answered, so the largest position is the end of the log.
         let end = producers.iter().map(|producer| producer.position).max().unwrap_or(0);
         let beyond = end + RECORD_BYTES * producers.len() as u64 + 1;
-        let expected = if is_contested { Expected::Either } else { Expected::Timeout };
+        let expected = if is_contested { ExpectedAnswer::Either } else { ExpectedAnswer::Timeout };
         for producer in producers {
             self.send(producer, Kind::Produce, RECORD_BYTES, expected);
         }
         for consumer in &mut clients[CONSUMERS] {
-            self.send(consumer, Kind::Fetch, beyond, Expected::Timeout);
+            self.send(consumer, Kind::Fetch, beyond, ExpectedAnswer::Timeout);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use corewheel::purgatory::PurgatoryCounts;
 use serde::Serialize;
 
-use crate::client::{Client, Expected, Record};
+use crate::client::{Client, ExpectedAnswer, Record};
 use crate::common::verdict::{self, Failures, LatenessPercentiles, TimerTotals};
 use crate::core::CoreReport;
 
@@ -104,15 +104,15 @@ impl Answers {
         failures.add_cases(answers > 1, "requests were answered more than once");
         failures.add_cases(answers == 0, "requests were not answered");
         match record.expected {
-            Expected::Condition => {
+            ExpectedAnswer::Condition => {
                 self.wrongly_timed_out += u64::from(is_timed_out);
                 failures.add_cases(is_timed_out, "requests timed out although no client stalled");
             }
-            Expected::Timeout => {
+            ExpectedAnswer::Timeout => {
                 self.expected_timed_out += 1;
                 failures.add_cases(is_completed, "requests completed although a client stalled");
             }
-            Expected::Either => self.contested += 1,
+            ExpectedAnswer::Either => self.contested += 1,
         }
         let waited = record.answered.filter(|_| is_timed_out)? - record.sent;
         let is_early = waited < record.timeout;

@@ -18,7 +18,7 @@ use bounds::Exactness;
 use flood::Flood;
 
 /// The idle timeout of the checked server, in seconds.
-const IDLE: u64 = 3;
+const IDLE_SECONDS: u64 = 3;
 const FEW_KEYS: u32 = 100;
 /// Redis counts milliseconds, and returns a key during the millisecond of its deadline.
 const TOLERANCE_US: u64 = 1_000;
@@ -38,13 +38,13 @@ pub(crate) fn own_server(args: &Args) -> io::Result<Verdict<Report>> {
     let mut failures = Failures::default();
     // The cores get slightly different numbers of keys.
     let max_keys = args.max_keys.max(args.expiring as usize / 8 * 9 + 1_000);
-    let server = worker::start(&Args { idle: IDLE, max_keys, ..args.clone() }, 0)?;
+    let server = worker::start(&Args { idle_seconds: IDLE_SECONDS, max_keys, ..args.clone() }, 0)?;
     let address = server.address;
     let silent = thread::spawn(move || bounds::time_idle_close(address));
     let mut report = check(args, address, 0, &mut failures)?;
     bounds::backpressure(address, &mut failures)?;
     let silent_for = silent.join().map_err(|_| io::Error::other("a client panicked"))??;
-    if silent_for < Duration::from_secs(IDLE) {
+    if silent_for < Duration::from_secs(IDLE_SECONDS) {
         failures.push(format!("a connection was closed after {silent_for:?} of silence"));
     }
     let (remote_requests, timers) = server.stop(&mut failures);
@@ -74,7 +74,7 @@ fn check(
     failures: &mut Failures,
 ) -> io::Result<Report> {
     let answers = answers::check(server, failures)?;
-    let exactness = bounds::exactness(server, tolerance_us, failures)?;
+    let exactness = bounds::check_exactness(server, tolerance_us, failures)?;
     let flood = flood::check(server, args.expiring, args.options.late_limit())?;
     flood.get_latency.check_percentile(failures);
     failures.add_cases(flood.removal.left, "keys never expired");

@@ -33,7 +33,7 @@ pub(crate) enum Route {
 const COMMANDS: &[(&str, RangeInclusive<usize>, Route)] = &[
     ("dbsize", 1..=1, Route::EveryCore(|keys, _| Ok(integer(keys.len())))),
     ("del", 2..=2, Route::Key(del)),
-    ("exists", 2..=2, Route::Key(|keys, words| Ok(flag(keys.find(&words[1]).is_some())))),
+    ("exists", 2..=2, Route::Key(|keys, words| Ok(integer_flag(keys.find(&words[1]).is_some())))),
     ("expire", 3..=3, Route::Key(expire)),
     ("expireat", 3..=3, Route::Key(expire)),
     ("flushall", 1..=2, Route::EveryCore(flush)),
@@ -43,7 +43,7 @@ const COMMANDS: &[(&str, RangeInclusive<usize>, Route)] = &[
     ("pexpireat", 3..=3, Route::Key(expire)),
     ("ping", 1..=2, Route::ThisCore(ping)),
     ("pttl", 2..=2, Route::Key(pttl)),
-    ("quit", 1..=1, Route::ThisCore(|_| simple("OK"))),
+    ("quit", 1..=1, Route::ThisCore(|_| simple_string("OK"))),
     ("set", 3..=usize::MAX, Route::Key(set)),
     ("ttl", 2..=2, Route::Key(ttl)),
 ];
@@ -52,9 +52,9 @@ const COMMANDS: &[(&str, RangeInclusive<usize>, Route)] = &[
 pub(crate) fn route(words: &[Bytes]) -> Result<Route, Frame> {
     let is_named = |name: &str| words[0].eq_ignore_ascii_case(name.as_bytes());
     let command = COMMANDS.iter().find(|(name, ..)| is_named(name));
-    let (name, lengths, route) = command.ok_or_else(|| error("ERR unknown command"))?;
+    let (name, lengths, route) = command.ok_or_else(|| error_frame("ERR unknown command"))?;
     if !lengths.contains(&words.len()) {
-        return Err(error(format!("ERR wrong number of arguments for '{name}' command")));
+        return Err(error_frame(format!("ERR wrong number of arguments for '{name}' command")));
     }
     Ok(*route)
 }
@@ -64,7 +64,7 @@ fn get(keys: &mut Keys, words: &[Bytes]) -> Answer {
 }
 
 fn set(keys: &mut Keys, words: &[Bytes]) -> Answer {
-    let [_, key, value, options @ ..] = words else { return Err(error(SYNTAX)) };
+    let [_, key, value, options @ ..] = words else { return Err(error_frame(SYNTAX)) };
     let options: Vec<_> = options.iter().map(|word| word.to_ascii_lowercase()).collect();
     let options: Vec<&[u8]> = options.iter().map(Vec::as_slice).collect();
     let (deadline, keeps_deadline) = match options[..] {
@@ -75,9 +75,9 @@ fn set(keys: &mut Keys, words: &[Bytes]) -> Answer {
             let deadline = deadline(unit, number, keys.now()).filter(|_| number > 0);
             (Some(deadline.ok_or_else(|| invalid_deadline("set"))?), false)
         }
-        _ => return Err(error(SYNTAX)),
+        _ => return Err(error_frame(SYNTAX)),
     };
-    let entry = keys.set(key, value).map_err(error)?;
+    let entry = keys.set(key, value).map_err(error_frame)?;
     if !keeps_deadline {
         // Called before `expire_at`: if the old deadline has passed, `expire_at` would remove the
         // new value.
@@ -86,17 +86,17 @@ fn set(keys: &mut Keys, words: &[Bytes]) -> Answer {
     if let Some(deadline) = deadline {
         keys.expire_at(key, deadline);
     }
-    Ok(simple("OK"))
+    Ok(simple_string("OK"))
 }
 
 fn del(keys: &mut Keys, words: &[Bytes]) -> Answer {
     let key = &words[1];
-    Ok(flag(keys.find(key).is_some() && keys.remove(key)))
+    Ok(integer_flag(keys.find(key).is_some() && keys.remove(key)))
 }
 
 fn flush(keys: &mut Keys, _: &[Bytes]) -> Answer {
     keys.clear();
-    Ok(simple("OK"))
+    Ok(simple_string("OK"))
 }
 
 /// Executes EXPIRE, PEXPIRE, EXPIREAT and PEXPIREAT.
@@ -104,7 +104,7 @@ fn expire(keys: &mut Keys, words: &[Bytes]) -> Answer {
     let name = words[0].to_ascii_lowercase();
     let deadline = deadline(&name, parse_integer(&words[2])?, keys.now())
         .ok_or_else(|| invalid_deadline(&String::from_utf8_lossy(&name)))?;
-    Ok(flag(keys.expire_at(&words[1], deadline)))
+    Ok(integer_flag(keys.expire_at(&words[1], deadline)))
 }
 
 /// Returns a deadline since the Unix epoch, or `None` if it is too far away. `unit` is a command or
@@ -120,44 +120,44 @@ fn deadline(unit: &[u8], number: i64, now: Duration) -> Option<Duration> {
 }
 
 fn persist(keys: &mut Keys, words: &[Bytes]) -> Answer {
-    Ok(flag(keys.find(&words[1]).is_some_and(Entry::persist)))
+    Ok(integer_flag(keys.find(&words[1]).is_some_and(Entry::persist)))
 }
 
 /// Executes TTL. Rounds the remaining time to the nearest second, as Redis does.
 fn ttl(keys: &mut Keys, words: &[Bytes]) -> Answer {
-    Ok(remaining(keys, words, |left| (left.as_millis() + 500) / 1_000))
+    Ok(remaining_time(keys, words, |time_left| (time_left.as_millis() + 500) / 1_000))
 }
 
 fn pttl(keys: &mut Keys, words: &[Bytes]) -> Answer {
-    Ok(remaining(keys, words, |left| left.as_nanos().div_ceil(1_000_000)))
+    Ok(remaining_time(keys, words, |time_left| time_left.as_nanos().div_ceil(1_000_000)))
 }
 
-fn remaining(keys: &mut Keys, words: &[Bytes], unit: fn(Duration) -> u128) -> Frame {
+fn remaining_time(keys: &mut Keys, words: &[Bytes], unit: fn(Duration) -> u128) -> Frame {
     let now = keys.now();
     // As in Redis: -2 if there is no key, -1 if the key has no deadline.
     let Some(entry) = keys.find(&words[1]) else { return Frame::Integer(-2) };
-    let left = entry.deadline().map(|at| at.saturating_sub(now));
-    left.map_or(Frame::Integer(-1), |left| integer(unit(left)))
+    let time_left = entry.deadline().map(|at| at.saturating_sub(now));
+    time_left.map_or(Frame::Integer(-1), |time_left| integer(unit(time_left)))
 }
 
 fn ping(words: &[Bytes]) -> Frame {
-    words.get(1).map_or_else(|| simple("PONG"), |word| Frame::BulkString(Some(word.clone())))
+    words.get(1).map_or_else(|| simple_string("PONG"), |word| Frame::BulkString(Some(word.clone())))
 }
 
-fn simple(text: &'static str) -> Frame {
+fn simple_string(text: &'static str) -> Frame {
     Frame::SimpleString(Bytes::from_static(text.as_bytes()))
 }
 
 /// Returns an error frame. `text` must be one line.
-pub(crate) fn error(text: impl Into<Bytes>) -> Frame {
+pub(crate) fn error_frame(text: impl Into<Bytes>) -> Frame {
     Frame::Error(text.into())
 }
 
 fn invalid_deadline(command: &str) -> Frame {
-    error(format!("ERR invalid expire time in '{command}' command"))
+    error_frame(format!("ERR invalid expire time in '{command}' command"))
 }
 
-fn flag(holds: bool) -> Frame {
+fn integer_flag(holds: bool) -> Frame {
     Frame::Integer(holds.into())
 }
 
@@ -169,7 +169,7 @@ fn integer(number: impl TryInto<i64>) -> Frame {
 fn parse_integer(word: &[u8]) -> Result<i64, Frame> {
     let digits = str::from_utf8(word).ok().filter(|digits| !digits.starts_with('+'));
     let number = digits.and_then(|digits| digits.parse().ok());
-    number.ok_or_else(|| error("ERR value is not an integer or out of range"))
+    number.ok_or_else(|| error_frame("ERR value is not an integer or out of range"))
 }
 
 #[cfg(test)]

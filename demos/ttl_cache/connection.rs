@@ -13,7 +13,7 @@ use resp_rs::resp2::{self, Frame, Parser};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::commands::error;
+use crate::commands::error_frame;
 use crate::worker::Worker;
 
 /// The maximum number of bytes of an incomplete command. A longer one is a protocol error.
@@ -38,7 +38,7 @@ pub(crate) async fn serve(mut stream: TcpStream, core: &Worker, idle: Duration) 
                 }
                 Ok(None) => break,
                 Err(why) => {
-                    refused = Some(error(format!("ERR Protocol error: {why}")));
+                    refused = Some(error_frame(format!("ERR Protocol error: {why}")));
                     is_leaving = true;
                 }
             }
@@ -52,7 +52,7 @@ pub(crate) async fn serve(mut stream: TcpStream, core: &Worker, idle: Duration) 
             continue;
         }
         let mut output = BytesMut::new();
-        for answer in core.answer(&commands).await.into_iter().chain(refused) {
+        for answer in core.answer_commands(&commands).await.into_iter().chain(refused) {
             output.extend_from_slice(&resp2::frame_to_bytes(&answer));
             if output.len() >= WRITE_MIN {
                 send(&mut stream, &mut output, idle).await?;

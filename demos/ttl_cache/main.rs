@@ -54,8 +54,9 @@ struct Args {
     max_clients: usize,
 
     /// Close a connection after this many seconds of silence
-    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
-    idle: u64,
+    #[arg(long = "idle", value_name = "IDLE", default_value_t = 300)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
+    idle_seconds: u64,
 
     /// Start the server at a free port, check it by clients, and end with a verdict
     #[arg(long, conflicts_with = "against")]

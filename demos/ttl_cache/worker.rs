@@ -59,7 +59,7 @@ thread_local! {
 /// executed.
 pub(crate) fn start(args: &Args, port: u16) -> io::Result<Server<u64>> {
     let (hasher, args) = (RandomState::new(), args.clone());
-    let (address, listeners) = server::listeners(port, args.options.cores())?;
+    let (address, listeners) = server::open_listeners(port, args.options.cores())?;
     Server::start(Cores::builder(), address, listeners, move |core, listener| {
         let keys = Keys::new(args.max_keys.div_ceil(core.shards().len()));
         let (index, shards, hasher) = (core.index(), core.shards().to_vec(), hasher.clone());
@@ -76,7 +76,7 @@ pub(crate) fn start(args: &Args, port: u16) -> io::Result<Server<u64>> {
 
 async fn accept(listener: net::TcpListener, worker: &Rc<Worker>, args: &Args) -> io::Result<u64> {
     let (listener, clients) = (TcpListener::from_std(listener)?, Rc::new(()));
-    let idle = Duration::from_secs(args.idle);
+    let idle = Duration::from_secs(args.idle_seconds);
     loop {
         // After a failed accept, the core continues to serve other clients.
         let Ok((mut stream, _)) = listener.accept().await else {
@@ -100,7 +100,7 @@ async fn accept(listener: net::TcpListener, worker: &Rc<Worker>, args: &Args) ->
 
 impl Worker {
     /// Executes each command on the cores of its [`Route`]. Returns the answers in order.
-    pub(crate) async fn answer(&self, commands: &[Vec<Bytes>]) -> Vec<Frame> {
+    pub(crate) async fn answer_commands(&self, commands: &[Vec<Bytes>]) -> Vec<Frame> {
         let cores = self.shards.len();
         let mut answers = vec![None; commands.len()];
         let mut outgoing: Vec<Vec<Request>> = self.shards.iter().map(|_| Vec::new()).collect();
@@ -128,7 +128,7 @@ impl Worker {
         let mut pending = Vec::new();
         for (core, requests) in outgoing.into_iter().enumerate() {
             if core == self.index {
-                merge(&mut answers, self.execute(requests));
+                merge_answers(&mut answers, self.execute_requests(requests));
             } else if !requests.is_empty() {
                 let (sender, answered) = oneshot::channel();
                 // Fails if the core has ended. All cores end at the same time.
@@ -137,12 +137,12 @@ impl Worker {
             }
         }
         for answered in pending {
-            merge(&mut answers, answered.await.unwrap_or_default());
+            merge_answers(&mut answers, answered.await.unwrap_or_default());
         }
         answers.into_iter().flatten().collect()
     }
 
-    fn execute(&self, requests: Vec<Request>) -> Vec<(usize, Frame)> {
+    fn execute_requests(&self, requests: Vec<Request>) -> Vec<(usize, Frame)> {
         let keys = &mut self.keys.borrow_mut();
         let answer =
             |Request { number, words, run }| (number, run(keys, &words).unwrap_or_else(identity));
@@ -155,15 +155,15 @@ fn serve_remote(requests: Vec<Request>, answers: oneshot::Sender<Vec<(usize, Fra
         let worker = worker.get().expect("set before the first turn");
         worker.served.update(|served| served + requests.len() as u64);
         // Fails if the client has disconnected.
-        let _ = answers.send(worker.execute(requests));
+        let _ = answers.send(worker.execute_requests(requests));
     });
 }
 
 /// Merges the answers of one core. Adds integers; other answers of several cores are equal.
-fn merge(answers: &mut [Option<Frame>], more: Vec<(usize, Frame)>) {
-    for (number, answer) in more {
+fn merge_answers(answers: &mut [Option<Frame>], new_answers: Vec<(usize, Frame)>) {
+    for (number, answer) in new_answers {
         answers[number] = Some(match (answers[number].take(), answer) {
-            (Some(Frame::Integer(sum)), Frame::Integer(more)) => Frame::Integer(sum + more),
+            (Some(Frame::Integer(sum)), Frame::Integer(addend)) => Frame::Integer(sum + addend),
             (_, answer) => answer,
         });
     }

@@ -99,8 +99,8 @@ async fn measure(
             spawn(Box::pin(async move {
                 // Relaxed: the flag publishes no other data.
                 while !is_over.load(Ordering::Relaxed) {
-                    let begun = Instant::now();
-                    while begun.elapsed() < BUSY_TIME {}
+                    let start = Instant::now();
+                    while start.elapsed() < BUSY_TIME {}
                     own_sleep(BUSY_TASK_PAUSE).await;
                 }
             }))
@@ -113,9 +113,9 @@ async fn measure(
                 let mut random = fastrand::Rng::with_seed(seed);
                 for _ in 0..SLEEPS_PER_TASK {
                     let delay = Duration::from_micros(random.u64(1_000..8_000));
-                    let begun = Instant::now();
+                    let start = Instant::now();
                     sleep(delay).await;
-                    let late = begun.elapsed().checked_sub(delay).expect("a sleep ended early");
+                    let late = start.elapsed().checked_sub(delay).expect("a sleep ended early");
                     let late = u64::try_from(late.as_nanos()).expect("less than 584 years");
                     lateness.lock().expect("no panic").record(late).expect("the histogram resizes");
                 }

@@ -51,14 +51,14 @@ impl<U: Send + 'static> Load<U> {
     /// Waits for the users, which end when the server has closed their connections. Returns the
     /// users, and the longest delay that the machine caused to a thread.
     pub(crate) fn join(self) -> io::Result<UsersAndDelay<U>> {
-        let (mut all, mut longest) = (Vec::new(), Duration::ZERO);
+        let (mut all_users, mut longest_delay) = (Vec::new(), Duration::ZERO);
         for thread in self.threads {
             let (users, delay) =
                 thread.join().map_err(|_| io::Error::other("the load panicked"))??;
-            all.extend(users);
-            longest = longest.max(delay);
+            all_users.extend(users);
+            longest_delay = longest_delay.max(delay);
         }
-        Ok((all, longest))
+        Ok((all_users, longest_delay))
     }
 }
 

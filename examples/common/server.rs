@@ -58,7 +58,10 @@ impl<R: Send + 'static> Server<R> {
 }
 
 /// Opens a listener for each core at a port of the loopback interface; 0 chooses a free port.
-pub(crate) fn listeners(port: u16, cores: usize) -> io::Result<(SocketAddr, Vec<TcpListener>)> {
+pub(crate) fn open_listeners(
+    port: u16,
+    cores: usize,
+) -> io::Result<(SocketAddr, Vec<TcpListener>)> {
     let mut address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let listen = |_| {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;

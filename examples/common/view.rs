@@ -14,9 +14,14 @@ const PRINT_INTERVAL: Duration = Duration::from_secs(3);
 /// The interval at which the view checks for its next update and for the end of the run.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Shows the summary and the timers until the run is over; if quiet, only waits. `run` is the
+/// Shows the summary and the timers until the run is over; if quiet, only waits. `run_time` is the
 /// expected length of the run.
-pub(crate) fn show_until(is_over: impl Fn() -> bool, run: Duration, summary: &str, is_quiet: bool) {
+pub(crate) fn show_until(
+    is_over: impl Fn() -> bool,
+    run_time: Duration,
+    summary: &str,
+    is_quiet: bool,
+) {
     if is_quiet {
         while !is_over() {
             thread::sleep(POLL_INTERVAL);
@@ -26,7 +31,7 @@ pub(crate) fn show_until(is_over: impl Fn() -> bool, run: Duration, summary: &st
     let style = ProgressStyle::with_template("{elapsed:>4} {wide_bar}\n{msg}");
     let style = style.expect("the template is a valid constant");
     let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    let bar = ProgressBar::new(millis(run)).with_style(style);
+    let bar = ProgressBar::new(millis(run_time)).with_style(style);
     let pause = if bar.is_hidden() { PRINT_INTERVAL } else { REDRAW_INTERVAL };
     let (start, mut last_counts, mut next) = (Instant::now(), HashMap::new(), Duration::ZERO);
     loop {

@@ -77,7 +77,7 @@ impl<S: 'static> Connections<S> {
 
     /// Runs `act` on the socket of a connection. `act` must not use `self`. Returns `None` if the
     /// connection is closed.
-    pub(crate) fn with<R>(&self, key: usize, act: impl FnOnce(&mut S) -> R) -> Option<R> {
+    pub(crate) fn with_socket<R>(&self, key: usize, act: impl FnOnce(&mut S) -> R) -> Option<R> {
         let mut open = self.table.open.borrow_mut();
         open.get_mut(key).map(|connection| act(&mut connection.socket))
     }

@@ -31,7 +31,7 @@ pub(crate) fn start(
     idle: Duration,
     idle_timers: Arc<IdleTimers>,
 ) -> io::Result<Server<u64>> {
-    let (address, listeners) = server::listeners(0, cores)?;
+    let (address, listeners) = server::open_listeners(0, cores)?;
     // Creates the polls before the threads, because the configuration of each wheel needs the waker
     // of a poll.
     let (mut wakers, mut endpoints) = (Vec::new(), Vec::new());
@@ -72,7 +72,7 @@ fn run(
             match event.token() {
                 LISTENER => accept_all(listener, poll.registry(), &connections, idle_timers)?,
                 WAKER => {}
-                Token(key) => match connections.with(key, echo) {
+                Token(key) => match connections.with_socket(key, echo) {
                     Some(Ok(true)) => resets_refused += u64::from(!connections.on_packet(key)),
                     Some(Err(_)) => drop(connections.close(key)),
                     Some(Ok(false)) | None => {}
@@ -102,7 +102,7 @@ fn accept_all(
         };
         let key = connections.accept(stream);
         let register = |stream: &mut _| registry.register(stream, Token(key), Interest::READABLE);
-        connections.with(key, register).transpose()?;
+        connections.with_socket(key, register).transpose()?;
         if let Some(handle) = connections.idle_timer(key) {
             idle_timers.lock().expect("no holder panics").insert(client, handle);
         }

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
-use super::client::{Client, show};
+use super::client::{Client, format_answer};
 use crate::common::verdict::Failures;
 
 /// The names that replace `@` in a command.
@@ -47,45 +47,49 @@ const STEPS: &[(&str, &str)] = &[
 
 pub(super) fn check(server: SocketAddr, failures: &mut Failures) -> io::Result<usize> {
     let mut answers = 0;
-    let mut compare = |asked: &str, answer: String, expected: &str| {
+    let mut compare = |command: &str, answer: String, expected: &str| {
         answers += 1;
-        if !is_right(asked, &answer, expected) {
-            failures.push(format!("{asked:?} was answered {answer}, not {expected}"));
+        if !is_correct_answer(command, &answer, expected) {
+            failures.push(format!("{command:?} was answered {answer}, not {expected}"));
         }
     };
     let mut client = Client::connect(server)?;
     client.ask("FLUSHALL")?;
     for part in STEPS.chunk_by(|_, next| parse_wait(next.0).is_none()) {
         // Waits once for the keys of all names.
-        thread::sleep(part.first().and_then(|(asked, _)| parse_wait(asked)).unwrap_or_default());
+        thread::sleep(
+            part.first().and_then(|(command, _)| parse_wait(command)).unwrap_or_default(),
+        );
         for name in NAMES {
-            for (asked, expected) in part.iter().filter(|(asked, _)| parse_wait(asked).is_none()) {
-                let asked = asked.replace('@', name);
-                compare(&asked, show(&client.ask(&asked)?), expected);
+            for (command, expected) in
+                part.iter().filter(|(command, _)| parse_wait(command).is_none())
+            {
+                let command = command.replace('@', name);
+                compare(&command, format_answer(&client.ask(&command)?), expected);
             }
         }
     }
     // All commands before the wait, in one pipeline.
-    let until_wait = STEPS.iter().take_while(|(asked, _)| parse_wait(asked).is_none());
+    let until_wait = STEPS.iter().take_while(|(command, _)| parse_wait(command).is_none());
     let steps = NAMES.iter().flat_map(|name| {
-        until_wait.clone().map(|(asked, expected)| (asked.replace('@', name), expected))
+        until_wait.clone().map(|(command, expected)| (command.replace('@', name), expected))
     });
-    steps.clone().for_each(|(asked, _)| client.enqueue(&asked));
+    steps.clone().for_each(|(command, _)| client.enqueue(&command));
     client.send()?;
-    for (asked, expected) in steps {
-        compare(&format!("pipelined {asked}"), show(&client.answer()?), expected);
+    for (command, expected) in steps {
+        compare(&format!("pipelined {command}"), format_answer(&client.read_answer()?), expected);
     }
     // A command that arrives byte by byte.
     let mut client = Client::connect(server)?;
     for byte in b"*2\r\n$4\r\nPING\r\n$4\r\n\r\n\r\n\r\n" {
         client.stream.write_all(&[*byte])?;
     }
-    compare("PING in pieces", show(&client.answer()?), "\r\n\r\n");
+    compare("PING in pieces", format_answer(&client.read_answer()?), "\r\n\r\n");
     // Malformed commands get an error, and the connection is closed.
     for request in ["*x\r\n", "*1\r\n:1\r\n", "*1\r\n$x\r\n", "*3000000000\r\n"] {
         let mut client = Client::connect(server)?;
         client.stream.write_all(request.as_bytes())?;
-        compare(request, show(&client.answer()?), "-ERR Protocol error");
+        compare(request, format_answer(&client.read_answer()?), "-ERR Protocol error");
         let end = match client.wait_for_end() {
             Ok(false) => "closed".into(),
             Err(error) if error.kind() == ErrorKind::ConnectionReset => "closed".into(),
@@ -96,11 +100,11 @@ pub(super) fn check(server: SocketAddr, failures: &mut Failures) -> io::Result<u
     Ok(answers)
 }
 
-fn parse_wait(asked: &str) -> Option<Duration> {
-    Some(Duration::from_millis(asked.strip_prefix("WAIT ")?.parse().ok()?))
+fn parse_wait(command: &str) -> Option<Duration> {
+    Some(Duration::from_millis(command.strip_prefix("WAIT ")?.parse().ok()?))
 }
 
-fn is_right(asked: &str, answer: &str, expected: &str) -> bool {
+fn is_correct_answer(command: &str, answer: &str, expected: &str) -> bool {
     if expected.starts_with('-') {
         return answer.starts_with(expected);
     }
@@ -108,7 +112,7 @@ fn is_right(asked: &str, answer: &str, expected: &str) -> bool {
     // units.
     let number = |text: &str| text.strip_prefix(':')?.parse().ok().filter(|&left: &i64| left > 0);
     match (number(answer), number(expected)) {
-        (Some(left), Some(whole)) if asked.contains("TTL ") => {
+        (Some(left), Some(whole)) if command.contains("TTL ") => {
             (whole - (whole / 2).min(10_000)..=whole).contains(&left)
         }
         _ => answer == expected,

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use resp_rs::resp2::Frame;
 use serde::Serialize;
 
-use super::client::{Client, show};
+use super::client::{Client, format_answer};
 use crate::common::verdict::{Failures, micros};
 
-const KEYS: u32 = 200;
+const KEY_COUNT: u32 = 200;
 const LIFE_MS: std::ops::Range<u32> = 40..140;
 /// More bytes than the buffers of the sockets can hold.
 const REQUESTS_MAX: usize = 256 << 20;
@@ -38,7 +38,7 @@ struct Key {
     latest: Instant,
 }
 
-pub(super) fn exactness(
+pub(super) fn check_exactness(
     server: SocketAddr,
     tolerance_us: u64,
     failures: &mut Failures,
@@ -51,26 +51,26 @@ pub(super) fn exactness(
         setter.ask(&format!("SET {name} value PX {life_ms}"))?;
         Ok(Key { name, earliest, latest: Instant::now() + life })
     };
-    let mut keys = (0..KEYS).map(&mut set).collect::<io::Result<Vec<Key>>>()?;
-    let mut seen = Exactness { keys: KEYS, ..Exactness::default() };
+    let mut keys = (0..KEY_COUNT).map(&mut set).collect::<io::Result<Vec<Key>>>()?;
+    let mut result = Exactness { keys: KEY_COUNT, ..Exactness::default() };
     let mut getter = Client::connect(server)?;
     while !keys.is_empty() {
         for key in std::mem::take(&mut keys) {
-            let asked = Instant::now();
+            let request_time = Instant::now();
             if getter.ask(&format!("GET {}", key.name))?.is_null() {
-                seen.early += u64::from(Instant::now() < key.earliest);
+                result.early += u64::from(Instant::now() < key.earliest);
                 continue;
             }
-            let lateness = asked.saturating_duration_since(key.latest);
-            seen.latest_us = seen.latest_us.max(micros(lateness));
+            let lateness = request_time.saturating_duration_since(key.latest);
+            result.latest_us = result.latest_us.max(micros(lateness));
             keys.push(key);
         }
     }
-    failures.add_cases(seen.early, "keys expired before their deadline");
-    if seen.latest_us > tolerance_us {
-        failures.push(format!("keys existed up to {} us after their deadline", seen.latest_us));
+    failures.add_cases(result.early, "keys expired before their deadline");
+    if result.latest_us > tolerance_us {
+        failures.push(format!("keys existed up to {} us after their deadline", result.latest_us));
     }
-    Ok(seen)
+    Ok(result)
 }
 
 /// Checks that a full server refuses keys, and accepts a key after the others have expired. Each
@@ -87,20 +87,22 @@ pub(super) fn key_limit(
     client.send()?;
     let mut refused = None;
     for _ in 0..8 * max_keys {
-        refused = Some(client.answer()?).filter(Frame::is_error).or(refused);
+        refused = Some(client.read_answer()?).filter(Frame::is_error).or(refused);
     }
-    let (refused, held) = (refused.as_ref().map(show).unwrap_or_default(), client.size()?);
-    if !refused.starts_with("-OOM") || held as usize > max_keys as usize + cores {
-        failures
-            .push(format!("{held} keys, not {max_keys}, were stored; the error is {refused:?}"));
+    let (refused, key_count) =
+        (refused.as_ref().map(format_answer).unwrap_or_default(), client.key_count()?);
+    if !refused.starts_with("-OOM") || key_count as usize > max_keys as usize + cores {
+        failures.push(format!(
+            "{key_count} keys, not {max_keys}, were stored; the error is {refused:?}"
+        ));
     }
     let start = Instant::now();
-    while client.size()? > 0 && start.elapsed() < EXPIRY_TIMEOUT {
+    while client.key_count()? > 0 && start.elapsed() < EXPIRY_TIMEOUT {
         thread::sleep(Duration::from_millis(20));
     }
-    let again = show(&client.ask("SET bound value")?);
-    if again != "OK" {
-        failures.push(format!("after all keys expired, a SET was answered {again}"));
+    let later_answer = format_answer(&client.ask("SET bound value")?);
+    if later_answer != "OK" {
+        failures.push(format!("after all keys expired, a SET was answered {later_answer}"));
     }
     Ok(())
 }
@@ -108,13 +110,14 @@ pub(super) fn key_limit(
 /// Checks that the server stops reading from a client that reads no answers, and still serves other
 /// clients.
 pub(super) fn backpressure(server: SocketAddr, failures: &mut Failures) -> io::Result<()> {
-    let (mut greedy, mut other) = (Client::connect(server)?, Client::connect(server)?);
-    other.ask(&format!("SET long {}", "x".repeat(10_000)))?;
+    let (mut greedy_client, mut other_client) =
+        (Client::connect(server)?, Client::connect(server)?);
+    other_client.ask(&format!("SET long {}", "x".repeat(10_000)))?;
     let requests = b"*2\r\n$3\r\nGET\r\n$4\r\nlong\r\n".repeat(10_000);
-    greedy.stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
+    greedy_client.stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
     let mut sent = 0;
     let end = loop {
-        match greedy.stream.write(&requests) {
+        match greedy_client.stream.write(&requests) {
             Ok(length) if sent < REQUESTS_MAX => sent += length,
             end => break end,
         }
@@ -123,7 +126,7 @@ pub(super) fn backpressure(server: SocketAddr, failures: &mut Failures) -> io::R
     if !end.is_err_and(is_stuck) {
         failures.push(format!("a client that did not read was closed, or could send {sent} bytes"));
     }
-    let answer = show(&other.ask("PING")?);
+    let answer = format_answer(&other_client.ask("PING")?);
     if answer != "PONG" {
         failures.push(format!("beside a client that did not read, PING was answered {answer}"));
     }

@@ -29,7 +29,7 @@ impl Client {
     pub(super) fn ask(&mut self, command: &str) -> io::Result<Frame> {
         self.enqueue(command);
         self.send()?;
-        self.answer()
+        self.read_answer()
     }
 
     pub(super) fn enqueue(&mut self, command: &str) {
@@ -44,7 +44,7 @@ impl Client {
         Ok(())
     }
 
-    pub(super) fn answer(&mut self) -> io::Result<Frame> {
+    pub(super) fn read_answer(&mut self) -> io::Result<Frame> {
         loop {
             if let Some(frame) = self.parser.next_frame().map_err(io::Error::other)? {
                 return Ok(frame);
@@ -56,10 +56,12 @@ impl Client {
         }
     }
 
-    pub(super) fn size(&mut self) -> io::Result<u32> {
+    pub(super) fn key_count(&mut self) -> io::Result<u32> {
         let answer = self.ask("DBSIZE")?;
-        let size = answer.as_integer().and_then(|size| size.try_into().ok());
-        size.ok_or_else(|| io::Error::other(format!("DBSIZE was answered {}", show(&answer))))
+        let key_count = answer.as_integer().and_then(|key_count| key_count.try_into().ok());
+        key_count.ok_or_else(|| {
+            io::Error::other(format!("DBSIZE was answered {}", format_answer(&answer)))
+        })
     }
 
     /// Waits until the server closes the connection. Returns true if bytes arrived before.
@@ -69,7 +71,7 @@ impl Client {
 }
 
 /// Formats an answer, similar to redis-cli.
-pub(super) fn show(answer: &Frame) -> String {
+pub(super) fn format_answer(answer: &Frame) -> String {
     match answer {
         Frame::SimpleString(text) | Frame::BulkString(Some(text)) => {
             String::from_utf8_lossy(text).into_owned()
@@ -78,7 +80,7 @@ pub(super) fn show(answer: &Frame) -> String {
         Frame::Integer(number) => format!(":{number}"),
         Frame::BulkString(None) | Frame::Array(None) => "nil".into(),
         Frame::Array(Some(items)) => {
-            format!("[{}]", items.iter().map(show).collect::<Vec<_>>().join(" "))
+            format!("[{}]", items.iter().map(format_answer).collect::<Vec<_>>().join(" "))
         }
     }
 }

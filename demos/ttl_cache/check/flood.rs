@@ -11,12 +11,12 @@ use std::{io, thread};
 
 use serde::Serialize;
 
-use super::client::{Client, show};
+use super::client::{Client, format_answer};
 use crate::common::verdict::{LatenessPercentiles, micros};
 
 const PROBES: usize = 2;
 const PROBE_PAUSE: Duration = Duration::from_micros(200);
-const QUIET: Duration = Duration::from_secs(1);
+const QUIET_TIME: Duration = Duration::from_secs(1);
 const SAMPLE_PAUSE: Duration = Duration::from_millis(2);
 const PIPELINE: u32 = 500;
 /// The assumed rates of SETs per second, one per attempt. The rate determines the first deadline.
@@ -50,7 +50,7 @@ pub(super) struct Removal {
 pub(super) fn check(server: SocketAddr, expiring: u32, late_limit: Duration) -> io::Result<Flood> {
     delete_all_but_probe(&mut Client::connect(server)?)?;
     let (quiet, ()) = probe_during(server, || {
-        thread::sleep(QUIET);
+        thread::sleep(QUIET_TIME);
         Ok(())
     })?;
     let (get_latencies, removal) = expire(server, expiring)?;
@@ -71,13 +71,13 @@ fn expire(server: SocketAddr, expiring: u32) -> io::Result<(Vec<Duration>, Remov
     for keys_per_second in KEYS_PER_SECOND {
         let ahead = Duration::from_secs_f64(2.0 + f64::from(expiring) / keys_per_second);
         // A whole number of seconds, so that the conversion to milliseconds is exact.
-        let first = Duration::from_secs((since_epoch() + ahead).as_secs());
+        let first_deadline = Duration::from_secs((since_epoch() + ahead).as_secs());
         let mut client = Client::connect(server)?;
-        set_all(&mut client, expiring, first)?;
-        if let Some(wait) = first.checked_sub(since_epoch()) {
+        set_all(&mut client, expiring, first_deadline)?;
+        if let Some(wait) = first_deadline.checked_sub(since_epoch()) {
             thread::sleep(wait);
             return probe_during(server, || {
-                observe_removal(&mut Client::connect(server)?, expiring, first)
+                observe_removal(&mut Client::connect(server)?, expiring, first_deadline)
             });
         }
         delete_all_but_probe(&mut client)?;
@@ -85,37 +85,44 @@ fn expire(server: SocketAddr, expiring: u32) -> io::Result<(Vec<Duration>, Remov
     Err(io::Error::other(format!("{expiring} keys expire before all are set; reduce --expiring")))
 }
 
-/// Sets keys whose deadlines are spread over the second that begins at `first`.
-fn set_all(client: &mut Client, expiring: u32, first: Duration) -> io::Result<()> {
+/// Sets keys whose deadlines are spread over the second that begins at `first_deadline`.
+fn set_all(client: &mut Client, expiring: u32, first_deadline: Duration) -> io::Result<()> {
     for begin in (0..expiring).step_by(PIPELINE as usize) {
         let numbers = begin..expiring.min(begin + PIPELINE);
         for number in numbers.clone() {
-            let at = first.as_millis() + u128::from(number) * 1_000 / u128::from(expiring);
+            let at = first_deadline.as_millis() + u128::from(number) * 1_000 / u128::from(expiring);
             client.enqueue(&format!("SET flood:{number} a-value-of-some-length PXAT {at}"));
         }
         client.send()?;
         for _ in numbers {
-            let answer = client.answer()?;
+            let answer = client.read_answer()?;
             if answer.is_error() {
-                return Err(io::Error::other(format!("a SET was answered {}", show(&answer))));
+                return Err(io::Error::other(format!(
+                    "a SET was answered {}",
+                    format_answer(&answer)
+                )));
             }
         }
     }
     Ok(())
 }
 
-fn observe_removal(client: &mut Client, expiring: u32, first: Duration) -> io::Result<Removal> {
-    let (mut backlog_max, mut late_seconds, mut last) = (0, 0.0, (Duration::ZERO, 0));
+fn observe_removal(
+    client: &mut Client,
+    expiring: u32,
+    first_deadline: Duration,
+) -> io::Result<Removal> {
+    let (mut backlog_max, mut late_seconds, mut last_sample) = (0, 0.0, (Duration::ZERO, 0));
     loop {
-        let left = client.size()?.saturating_sub(1);
-        let at = since_epoch().saturating_sub(first);
+        let left = client.key_count()?.saturating_sub(1);
+        let at = since_epoch().saturating_sub(first_deadline);
         let due = (at.as_millis() + 1) * u128::from(expiring) / 1_000;
         let due = u32::try_from(due).unwrap_or(u32::MAX).min(expiring);
-        let gone = expiring.saturating_sub(left);
-        let late = due.saturating_sub(gone);
-        backlog_max = late.max(backlog_max);
-        late_seconds += f64::from(last.1) * at.saturating_sub(last.0).as_secs_f64();
-        last = (at, late);
+        let removed_keys = expiring.saturating_sub(left);
+        let late_keys = due.saturating_sub(removed_keys);
+        backlog_max = late_keys.max(backlog_max);
+        late_seconds += f64::from(last_sample.1) * at.saturating_sub(last_sample.0).as_secs_f64();
+        last_sample = (at, late_keys);
         if at > Duration::from_secs(1) && (left == 0 || at > REMOVAL_TIMEOUT) {
             // Little's law: the mean lateness is the integral of the number of late keys, divided
             // by the number of all keys.
@@ -140,23 +147,23 @@ fn probe_during<R>(
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let probes = [(); PROBES].map(|()| scope.spawn(|| probe(server, &is_over)));
-        let done = work();
+        let result = work();
         // Relaxed: the flag publishes no other data.
         is_over.store(true, Relaxed);
         let mut latencies = Vec::new();
         for probe in probes {
             latencies.extend(probe.join().map_err(|_| io::Error::other("a probe panicked"))??);
         }
-        Ok((latencies, done?))
+        Ok((latencies, result?))
     })
 }
 
 fn probe(server: SocketAddr, is_over: &AtomicBool) -> io::Result<Vec<Duration>> {
     let (mut client, mut latencies) = (Client::connect(server)?, Vec::new());
     while !is_over.load(Relaxed) {
-        let asked = Instant::now();
+        let request_time = Instant::now();
         client.ask("GET probe")?;
-        latencies.push(asked.elapsed());
+        latencies.push(request_time.elapsed());
         thread::sleep(PROBE_PAUSE);
     }
     Ok(latencies)
