@@ -48,7 +48,7 @@ async fn serve(listener: net::TcpListener) -> io::Result<u64> {
 fn ask(address: net::SocketAddr, is_slow: bool) -> io::Result<(bool, Duration)> {
     const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     let mut stream = net::TcpStream::connect(address)?;
-    let begun = Instant::now();
+    let start = Instant::now();
     if is_slow {
         for byte in REQUEST {
             thread::sleep(HEADER_TIMEOUT / 10);
@@ -61,7 +61,7 @@ fn ask(address: net::SocketAddr, is_slow: bool) -> io::Result<(bool, Duration)> 
     }
     let mut answer = String::new();
     let is_answered = stream.read_to_string(&mut answer).is_ok() && answer.ends_with("hello");
-    Ok((is_answered, begun.elapsed()))
+    Ok((is_answered, start.elapsed()))
 }
 
 fn main() -> io::Result<()> {

@@ -35,11 +35,11 @@ async fn serve(listener: TcpListener, timer: Timer) -> Result<(), hyper::Error> 
 /// Sends `request`. Returns the received text and the lifetime of the connection.
 async fn ask(address: SocketAddr, request: &str) -> io::Result<(String, Duration)> {
     let mut stream = TcpStream::connect(address).await?;
-    let begun = Instant::now();
+    let start = Instant::now();
     stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await?;
-    Ok((String::from_utf8(answer).expect("text"), begun.elapsed()))
+    Ok((String::from_utf8(answer).expect("text"), start.elapsed()))
 }
 
 async fn listen() -> (TcpListener, SocketAddr) {
@@ -101,13 +101,13 @@ fn reset_moves_own_sleeps_and_replaces_foreign_ones() {
     let timers = Timers::per_worker_with(1, |_| Config::new().clock(&clock));
     let (timers, _driver) = timers.expect("a valid config");
     let timer = Timer::new(timers);
-    let begun = timer.now();
-    assert_eq!(begun, clock.now());
+    let start = timer.now();
+    assert_eq!(start, clock.now());
     let mut cx = Context::from_waker(Waker::noop());
     let mut sleep = timer.sleep(Duration::from_secs(10));
-    timer.reset(&mut sleep, begun + Duration::from_secs(30));
+    timer.reset(&mut sleep, start + Duration::from_secs(30));
     let mut replaced: Pin<Box<dyn hyper::rt::Sleep>> = Box::pin(OtherSleep);
-    timer.reset(&mut replaced, begun + Duration::from_secs(20));
+    timer.reset(&mut replaced, start + Duration::from_secs(20));
     clock.advance(Duration::from_secs(20));
     assert!(sleep.as_mut().poll(&mut cx).is_pending());
     assert!(replaced.as_mut().poll(&mut cx).is_ready());

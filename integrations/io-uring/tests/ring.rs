@@ -110,14 +110,14 @@ fn the_wait_ends_at_the_deadline() {
     on_a_thread(|| {
         let Some(mut uring) = Loop::new(8) else { return };
         for delay in [Duration::ZERO, Duration::from_micros(300), Duration::from_millis(25)] {
-            let begun = Instant::now();
+            let start = Instant::now();
             local_timer().add(delay, || ());
-            let mut waits = 0;
+            let mut wait_count = 0;
             while uring.wait_and_turn() == 0 {
-                waits += 1;
+                wait_count += 1;
             }
-            assert!(begun.elapsed() >= delay, "early: {delay:?}");
-            assert!(waits < 5, "{waits} idle waits");
+            assert!(start.elapsed() >= delay, "early: {delay:?}");
+            assert!(wait_count < 5, "{wait_count} idle waits");
         }
     });
 }
@@ -136,11 +136,11 @@ fn completions_end_a_wait_and_far_deadlines_do_not() {
             thread::sleep(Duration::from_millis(50));
             shard.run(|| ());
         });
-        let mut waits = 1;
+        let mut wait_count = 1;
         while uring.wait_and_turn() == 0 {
-            waits += 1;
+            wait_count += 1;
         }
-        assert!(waits < 5, "{waits} idle waits");
+        assert!(wait_count < 5, "{wait_count} idle waits");
         waker.join().expect("no panic");
     });
 }

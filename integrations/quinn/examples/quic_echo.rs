@@ -33,7 +33,7 @@ async fn measure_cpu_time(runtime: Arc<dyn quinn::Runtime>, connections: usize) 
         let connecting = client.connect(address, common::SERVER_NAME).expect("valid");
         connected.push(connecting.await.expect("connected"));
     }
-    let begun = ProcessTime::now();
+    let start = ProcessTime::now();
     let mut asking = JoinSet::new();
     for connection in connected {
         asking.spawn(async move {
@@ -45,14 +45,14 @@ async fn measure_cpu_time(runtime: Arc<dyn quinn::Runtime>, connections: usize) 
         });
     }
     let asked = asking.join_all().await;
-    let spent = begun.elapsed();
+    let cpu_time = start.elapsed();
     let silent = Instant::now();
     for connection in asked {
         assert_eq!(connection.closed().await, ConnectionError::TimedOut);
     }
     assert!(silent.elapsed() >= IDLE / 2, "connections ended early");
     serving.await.expect("no panic");
-    spent
+    cpu_time
 }
 
 fn main() -> io::Result<()> {
@@ -65,11 +65,11 @@ fn main() -> io::Result<()> {
     let runs = [&tokio_timer, &corewheel, &corewheel, &tokio_timer];
     for (name, runtime) in runs {
         let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        let spent = tokio.block_on(measure_cpu_time(Arc::clone(runtime), connections));
+        let cpu_time = tokio.block_on(measure_cpu_time(Arc::clone(runtime), connections));
         let requests = u32::try_from(connections).expect("fewer than 2^32") * REQUESTS;
         println!(
             "{name:<14} {connections} connections, {:?} of a processor per request",
-            spent / requests
+            cpu_time / requests
         );
     }
     let fired: u64 = timers.shards().iter().map(|shard| shard.metrics().counts.fired).sum();

@@ -73,7 +73,7 @@ async fn serve_sessions(mut renewals: mpsc::Receiver<Renewal>) -> Totals {
 
 /// Renews a client's session several times, always before the session expires.
 async fn client(client: u32, renewals: mpsc::Sender<Renewal>) -> Result<u32, time::error::Elapsed> {
-    let mut kept = 0;
+    let mut successful_renewals = 0;
     for _ in 0..RENEWALS {
         let (answer, answered) = oneshot::channel();
         let renewal = Renewal { client, answer };
@@ -81,30 +81,30 @@ async fn client(client: u32, renewals: mpsc::Sender<Renewal>) -> Result<u32, tim
             renewals.send(renewal).await.expect("the server runs");
             answered.await.expect("the server runs")
         };
-        kept += u32::from(time::timeout(Duration::from_secs(20), ask).await?);
+        successful_renewals += u32::from(time::timeout(Duration::from_secs(20), ask).await?);
         time::sleep(SESSION / 10).await;
     }
-    Ok(kept)
+    Ok(successful_renewals)
 }
 
 fn main() -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().build()?;
-    let (kept, totals) = runtime.block_on(async {
+    let (successful_renewals, totals) = runtime.block_on(async {
         let (sender, renewals) = mpsc::channel(64);
         let server = tokio::spawn(serve_sessions(renewals));
         let mut clients: JoinSet<_> =
             (0..CLIENTS).map(|number| client(number, sender.clone())).collect();
         drop(sender);
-        let mut kept = 0;
+        let mut successful_renewals = 0;
         while let Some(renewed) = clients.join_next().await {
-            kept += renewed.expect("no panic").expect("an answer within 20 s");
+            successful_renewals += renewed.expect("no panic").expect("an answer within 20 s");
         }
-        (kept, server.await.expect("no panic"))
+        (successful_renewals, server.await.expect("no panic"))
     });
-    println!("{kept} renewals in time; {totals:?}");
+    println!("{successful_renewals} renewals in time; {totals:?}");
     assert_eq!(totals.sessions, totals.expired, "each session expires once");
     assert_eq!(
-        kept as usize + totals.sessions,
+        successful_renewals as usize + totals.sessions,
         (CLIENTS * RENEWALS) as usize,
         "no renewal is lost"
     );

@@ -25,11 +25,13 @@ fn a_timer_records_where_its_future_was_created() {
         let mut other_interval = time::interval_at(at, HOUR);
         interval.tick().await; // at once
         let poll_all = |cx: &mut Context<'_>| {
-            let sleeps = [&mut sleep, &mut other_sleep].map(|it| Pin::new(it).poll(cx).is_ready());
-            let timeouts =
+            let sleeps_ready =
+                [&mut sleep, &mut other_sleep].map(|it| Pin::new(it).poll(cx).is_ready());
+            let timeouts_ready =
                 [&mut timeout, &mut other_timeout].map(|it| Pin::new(it).poll(cx).is_ready());
-            let ticks = [&mut interval, &mut other_interval].map(|it| it.poll_tick(cx).is_ready());
-            Poll::Ready([sleeps, timeouts, ticks])
+            let ticks_ready =
+                [&mut interval, &mut other_interval].map(|it| it.poll_tick(cx).is_ready());
+            Poll::Ready([sleeps_ready, timeouts_ready, ticks_ready])
         };
         assert_eq!(poll_fn(poll_all).await, [[false; 2]; 3]);
         let report = local_timer().live_timers_by_call_site();

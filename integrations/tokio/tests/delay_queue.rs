@@ -27,7 +27,7 @@ use corewheel_tokio::{
 use futures_core::Stream;
 use tokio::task;
 
-use common::paused;
+use common::run_paused;
 use polling::Poller;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -42,18 +42,18 @@ fn panics<R>(call: impl FnOnce() -> R) -> bool {
 
 #[test]
 fn entries_expire_in_deadline_order() {
-    paused(|| async {
-        let (mut queue, begun) = (DelayQueue::new(), Instant::now());
+    run_paused(|| async {
+        let (mut queue, start) = (DelayQueue::new(), Instant::now());
         let keys = [3, 1, 2].map(|delay| queue.insert(delay, delay * SECOND));
-        let late = queue.insert_at(4, begun + 4 * SECOND);
+        let late = queue.insert_at(4, start + 4 * SECOND);
         assert_eq!((queue.len(), queue.is_empty()), (4, false));
-        assert_eq!(queue.deadline(&keys[0]), begun + 3 * SECOND);
+        assert_eq!(queue.deadline(&keys[0]), start + 3 * SECOND);
         for (delay, key) in [(1, keys[1]), (2, keys[2]), (3, keys[0]), (4, late)] {
             assert_eq!(queue.peek(), Some(key));
             let mut expired = next(&mut queue).await.expect("an entry");
-            assert_eq!(begun.elapsed(), delay * SECOND);
+            assert_eq!(start.elapsed(), delay * SECOND);
             assert_eq!((*expired.get_ref(), expired.key()), (delay, key));
-            assert_eq!(expired.deadline(), begun + delay * SECOND);
+            assert_eq!(expired.deadline(), start + delay * SECOND);
             *expired.get_mut() += 1;
             assert_eq!(expired.into_inner(), delay + 1);
         }
@@ -64,21 +64,21 @@ fn entries_expire_in_deadline_order() {
 
 #[test]
 fn past_and_zero_delays_expire_at_once_and_far_ones_later() {
-    paused(|| async {
-        let (mut queue, begun) = (DelayQueue::new(), Instant::now());
+    run_paused(|| async {
+        let (mut queue, start) = (DelayQueue::new(), Instant::now());
         time::advance(SECOND).await;
         queue.insert("never", Duration::MAX);
         queue.insert("in three years", 3 * 365 * 86_400 * SECOND);
-        queue.insert_at("past", begun);
+        queue.insert_at("past", start);
         queue.insert("now", Duration::ZERO);
         let mut first = [(); 2].map(|()| "");
         for value in &mut first {
             *value = next(&mut queue).await.expect("an entry").into_inner();
         }
         first.sort_unstable();
-        assert_eq!((first, begun.elapsed()), (["now", "past"], SECOND));
+        assert_eq!((first, start.elapsed()), (["now", "past"], SECOND));
         assert_eq!(next(&mut queue).await.expect("an entry").into_inner(), "in three years");
-        assert_eq!(begun.elapsed(), SECOND + 3 * 365 * 86_400 * SECOND);
+        assert_eq!(start.elapsed(), SECOND + 3 * 365 * 86_400 * SECOND);
         let mut interval = time::interval(Duration::MAX);
         interval.tick().await;
         time::advance(100 * 365 * 86_400 * SECOND).await;
@@ -89,14 +89,14 @@ fn past_and_zero_delays_expire_at_once_and_far_ones_later() {
 
 #[test]
 fn entries_set_to_passed_deadlines_expire_in_order() {
-    paused(|| async {
-        let (mut queue, begun) = (DelayQueue::new(), Instant::now());
+    run_paused(|| async {
+        let (mut queue, start) = (DelayQueue::new(), Instant::now());
         let [_, _, moved] = [1, 3, 4].map(|second| queue.insert(second, second * SECOND));
         time::advance(5 * SECOND).await;
         assert_eq!(next(&mut queue).await.expect("an entry").into_inner(), 1);
-        queue.insert_at(2, begun + 2 * SECOND);
+        queue.insert_at(2, start + 2 * SECOND);
         assert_eq!(next(&mut queue).await.expect("an entry").into_inner(), 2);
-        queue.reset_at(&moved, begun + SECOND);
+        queue.reset_at(&moved, start + SECOND);
         for expected in [4, 3] {
             let first = queue.peek();
             let expired = next(&mut queue).await.expect("an entry");
@@ -107,25 +107,25 @@ fn entries_set_to_passed_deadlines_expire_in_order() {
 
 #[test]
 fn entries_can_be_removed_and_moved() {
-    paused(|| async {
-        let (mut queue, begun) = (DelayQueue::new(), Instant::now());
+    run_paused(|| async {
+        let (mut queue, start) = (DelayQueue::new(), Instant::now());
         let [earlier, later, gone] =
             ["earlier", "later", "gone"].map(|name| queue.insert(name, 5 * SECOND));
         queue.reset(&earlier, 2 * SECOND);
-        queue.reset_at(&later, begun + 8 * SECOND);
-        assert_eq!(queue.deadline(&later), begun + 8 * SECOND);
+        queue.reset_at(&later, start + 8 * SECOND);
+        assert_eq!(queue.deadline(&later), start + 8 * SECOND);
         assert_eq!(queue.remove(&gone).into_inner(), "gone");
         assert!(queue.try_remove(&gone).is_none());
         for (name, delay) in [("earlier", 2), ("later", 8)] {
             assert_eq!(next(&mut queue).await.expect("an entry").into_inner(), name);
-            assert_eq!(begun.elapsed(), delay * SECOND);
+            assert_eq!(start.elapsed(), delay * SECOND);
         }
     });
 }
 
 #[test]
 fn only_try_remove_accepts_a_stale_key() {
-    paused(|| async {
+    run_paused(|| async {
         let mut queue = DelayQueue::new();
         let stale = queue.insert(1, SECOND);
         next(&mut queue).await;
@@ -142,24 +142,24 @@ fn only_try_remove_accepts_a_stale_key() {
 
 #[test]
 fn an_earlier_deadline_wakes_the_polling_task() {
-    paused(|| async {
+    run_paused(|| async {
         let poller = Poller::new();
         let mut cx = poller.context();
         let mut queue = DelayQueue::new();
         assert!(matches!(queue.poll_expired(&mut cx), Poll::Ready(None)));
         let key = queue.insert("first", 10 * SECOND);
-        assert_eq!(poller.take_woken(), 1, "the queue was empty");
+        assert_eq!(poller.take_wake_count(), 1, "the queue was empty");
         assert!(queue.poll_expired(&mut cx).is_pending());
         queue.insert("later", 20 * SECOND);
-        assert_eq!(poller.take_woken(), 0);
+        assert_eq!(poller.take_wake_count(), 0);
         queue.insert("earlier", 5 * SECOND);
-        assert_eq!(poller.take_woken(), 1);
+        assert_eq!(poller.take_wake_count(), 1);
         assert!(queue.poll_expired(&mut cx).is_pending());
         queue.reset(&key, SECOND);
-        assert_eq!(poller.take_woken(), 1);
+        assert_eq!(poller.take_wake_count(), 1);
         assert!(queue.poll_expired(&mut cx).is_pending());
         time::advance(SECOND).await;
-        assert_eq!(poller.take_woken(), 1);
+        assert_eq!(poller.take_wake_count(), 1);
         let Poll::Ready(Some(expired)) = queue.poll_expired(&mut cx) else { panic!("not due") };
         assert_eq!(expired.into_inner(), "first");
     });
@@ -167,30 +167,30 @@ fn an_earlier_deadline_wakes_the_polling_task() {
 
 #[test]
 fn an_insert_wakes_the_task_that_emptied_the_queue() {
-    paused(|| async {
+    run_paused(|| async {
         let poller = Poller::new();
         let mut cx = poller.context();
         let mut queue = DelayQueue::new();
         queue.insert("first", SECOND);
         assert!(queue.poll_expired(&mut cx).is_pending());
         time::advance(SECOND).await;
-        assert_eq!(poller.take_woken(), 1);
+        assert_eq!(poller.take_wake_count(), 1);
         assert!(matches!(queue.poll_expired(&mut cx), Poll::Ready(Some(_))));
         queue.insert("second", SECOND);
-        assert_eq!(poller.take_woken(), 1, "the latest poll returned the last entry");
+        assert_eq!(poller.take_wake_count(), 1, "the latest poll returned the last entry");
         time::advance(SECOND).await;
         assert!(matches!(queue.poll_expired(&mut cx), Poll::Ready(Some(_))));
         assert!(matches!(queue.poll_expired(&mut cx), Poll::Ready(None)));
         queue.clear();
-        assert_eq!(poller.take_woken(), 0, "the queue was empty already");
+        assert_eq!(poller.take_wake_count(), 0, "the queue was empty already");
         queue.insert("third", SECOND);
-        assert_eq!(poller.take_woken(), 1, "the latest poll returned `None`");
+        assert_eq!(poller.take_wake_count(), 1, "the latest poll returned `None`");
     });
 }
 
 #[test]
 fn the_stream_yields_again_after_none() {
-    paused(|| async {
+    run_paused(|| async {
         let mut queue = DelayQueue::new();
         for round in 0..3 {
             queue.insert(round, SECOND);
@@ -204,7 +204,7 @@ fn the_stream_yields_again_after_none() {
 
 #[test]
 fn clear_drops_values_and_keeps_the_queue_usable() {
-    paused(|| async {
+    run_paused(|| async {
         let (value, mut queue) = (Rc::new(()), DelayQueue::with_capacity(100));
         assert!(queue.capacity() >= 100);
         time::advance(SECOND).await;
@@ -214,11 +214,11 @@ fn clear_drops_values_and_keeps_the_queue_usable() {
         assert_eq!((Rc::strong_count(&value), queue.len()), (1, 0));
         assert!(queue.capacity() >= 100, "`clear` keeps the capacity");
         assert!(next(&mut queue).await.is_none());
-        let begun = Instant::now();
+        let start = Instant::now();
         queue.insert(value, 2 * SECOND);
         assert!(queue.try_remove(&stale).is_none(), "a key from before `clear`");
         assert!(next(&mut queue).await.is_some());
-        assert_eq!(begun.elapsed(), 2 * SECOND);
+        assert_eq!(start.elapsed(), 2 * SECOND);
         queue.shrink_to_fit();
         assert_eq!(queue.capacity(), 0);
         queue.reserve(50);
@@ -236,23 +236,23 @@ fn clear_empties_the_queue_even_if_a_destructor_panics() {
             panic!("a destructor panics, as it should here");
         }
     }
-    paused(|| async {
+    run_paused(|| async {
         let mut queue = DelayQueue::new();
         queue.insert(Some(PanicOnDrop), SECOND);
         queue.insert(None, 2 * SECOND);
         assert!(panics(|| queue.clear()));
         assert_eq!(queue.len(), 0);
-        let begun = Instant::now();
+        let start = Instant::now();
         let key = queue.insert(None, 3 * SECOND);
         assert_eq!(next(&mut queue).await.expect("an entry").key(), key);
-        assert_eq!(begun.elapsed(), 3 * SECOND);
+        assert_eq!(start.elapsed(), 3 * SECOND);
         assert!(next(&mut queue).await.is_none());
     });
 }
 
 #[test]
 fn random_queue_calls_agree_with_a_list() {
-    paused(|| async {
+    run_paused(|| async {
         let mut random = fastrand::Rng::with_seed(7);
         // Key, value and deadline of each entry.
         let (mut queue, mut model) = (DelayQueue::new(), Vec::new());
@@ -317,7 +317,7 @@ fn a_queue_polled_before_pause_continues_in_virtual_time() {
 fn an_entry_after_the_end_of_the_clock_is_pending() {
     let (done, waits) = mpsc::channel();
     thread::spawn(move || {
-        paused(|| async {
+        run_paused(|| async {
             let mut queue = DelayQueue::new();
             queue.insert((), Duration::from_secs(1_000 * 365 * 86_400));
             time::advance(Duration::MAX).await;
@@ -362,7 +362,7 @@ fn a_task_is_woken_when_its_queue_becomes_empty() {
     let empty: [fn(&mut DelayQueue<u32>, &Key); 2] =
         [|queue, key| _ = queue.remove(key), |queue, _| queue.clear()];
     for empty in empty {
-        paused(move || async move {
+        run_paused(move || async move {
             let queue = Rc::new(RefCell::new(DelayQueue::new()));
             let key = queue.borrow_mut().insert(7, 3_600 * SECOND);
             let polled = Rc::clone(&queue);
@@ -377,7 +377,7 @@ fn a_task_is_woken_when_its_queue_becomes_empty() {
 
 #[test]
 fn a_task_that_takes_many_due_entries_yields() {
-    paused(|| async {
+    run_paused(|| async {
         const ENTRIES: u32 = 1_000;
         let mut queue = DelayQueue::new();
         (0..ENTRIES).for_each(|entry| _ = queue.insert(entry, SECOND));

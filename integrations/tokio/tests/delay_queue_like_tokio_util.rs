@@ -43,7 +43,7 @@ macro_rules! calls_of {
             }
 
             struct RandomCaller {
-                begun: Instant,
+                start: Instant,
                 random: Rng,
                 log: Log,
                 queue: DelayQueue<u128>,
@@ -62,7 +62,7 @@ macro_rules! calls_of {
 
             pub(crate) async fn run(seed: u64, log: Log) {
                 let mut caller = RandomCaller {
-                    begun: Instant::now(),
+                    start: Instant::now(),
                     random: Rng::with_seed(seed),
                     log,
                     queue: DelayQueue::new(),
@@ -91,7 +91,7 @@ macro_rules! calls_of {
 
             impl RandomCaller {
                 fn log(&self, step: &'static str, result: u128) {
-                    let millis = self.begun.elapsed().as_millis();
+                    let millis = self.start.elapsed().as_millis();
                     self.log.lock().unwrap().push((step, millis, result));
                 }
 
@@ -108,9 +108,9 @@ macro_rules! calls_of {
                         let past = Duration::from_millis(self.random.u64(0..50));
                         let mut when = Instant::now() + Duration::from_micros(delay);
                         if self.random.u8(0..4) == 0 {
-                            when -= past.min(when - self.begun);
+                            when -= past.min(when - self.start);
                         }
-                        let millis = (when - self.begun).as_micros().div_ceil(1_000);
+                        let millis = (when - self.start).as_micros().div_ceil(1_000);
                         let millis = millis.max(self.reached_millis);
                         if self.has_equal_deadlines
                             || self.live.iter().all(|entry| entry.millis != millis)
@@ -123,7 +123,7 @@ macro_rules! calls_of {
                 /// Polls with another waker. Checks that the waker of the latest poll was called if
                 /// its task had to poll again.
                 fn poll(&mut self) -> Poll<Option<Expired<u128>>> {
-                    let was_woken = self.poller.woken() > 0;
+                    let was_woken = self.poller.wake_count() > 0;
                     self.poller = Poller::new();
                     let poll = self.queue.poll_expired(&mut self.poller.context());
                     let must_wake = self.is_pending && poll.is_ready()
@@ -139,7 +139,7 @@ macro_rules! calls_of {
                 fn take(&mut self) -> bool {
                     let poll = self.poll();
                     let Poll::Ready(Some(expired)) = poll else {
-                        self.reached_millis = self.begun.elapsed().as_millis();
+                        self.reached_millis = self.start.elapsed().as_millis();
                         self.log("nothing", poll.is_pending().into());
                         return false;
                     };
@@ -229,7 +229,7 @@ fn random_queue_calls_give_the_results_of_tokio_util() {
         let log = Arc::clone(&ours);
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
         runtime.unwrap().block_on(tokio_util_queue::run(seed, Arc::clone(&theirs)));
-        common::paused(move || corewheel::run(seed, log));
+        common::run_paused(move || corewheel::run(seed, log));
         let [ours, theirs] = [ours, theirs].map(|log| log.lock().unwrap().clone());
         let is_equal = |(ours, theirs): &(&Step, &Step)| ours == theirs || theirs.2 == ANY_RESULT;
         let equal = ours.iter().zip(&theirs).take_while(is_equal).count();

@@ -32,7 +32,7 @@ macro_rules! tasks_of {
 
             struct Task {
                 number: u64,
-                begun: Instant,
+                start: Instant,
                 /// True if no other task runs. Only a lone task advances the clock, because the
                 /// order in which several tasks run after an advance is not specified.
                 is_alone: bool,
@@ -41,13 +41,13 @@ macro_rules! tasks_of {
             }
 
             pub(crate) async fn run(seed: u64, log: Log) {
-                let begun = Instant::now();
+                let start = Instant::now();
                 let tasks = if seed % 2 == 0 { 6 } else { 1 };
                 let tasks: Vec<_> = (0..tasks)
                     .map(|number| {
                         let (random, log) = (Rng::with_seed(seed << 8 | number), Arc::clone(&log));
                         let is_alone = tasks == 1;
-                        let mut task = Task { number, begun, is_alone, random, log };
+                        let mut task = Task { number, start, is_alone, random, log };
                         task::spawn(async move {
                             for _ in 0..12 {
                                 task.step().await;
@@ -78,11 +78,11 @@ macro_rules! tasks_of {
                 fn instant(&mut self) -> Instant {
                     let instant = Instant::now() + self.delay();
                     instant
-                        - Duration::from_millis(self.random.u64(0..30)).min(instant - self.begun)
+                        - Duration::from_millis(self.random.u64(0..30)).min(instant - self.start)
                 }
 
                 fn log(&self, step: &'static str, result: u128) {
-                    let millis = self.begun.elapsed().as_millis();
+                    let millis = self.start.elapsed().as_millis();
                     self.log.lock().unwrap().push((self.number, step, millis, result));
                 }
 
@@ -139,7 +139,7 @@ macro_rules! tasks_of {
                                 self.log("awaited", sleep.is_elapsed().into());
                             }
                         }
-                        let deadline = sleep.deadline().duration_since(self.begun);
+                        let deadline = sleep.deadline().duration_since(self.start);
                         self.log("deadline", deadline.as_millis());
                     }
                     if self.random.bool() {
@@ -173,7 +173,7 @@ macro_rules! tasks_of {
                                 self.log("tick in time", in_time.into());
                             }
                             _ => {
-                                let tick = interval.tick().await.duration_since(self.begun);
+                                let tick = interval.tick().await.duration_since(self.start);
                                 self.log("tick", tick.as_millis());
                             }
                         }
@@ -198,7 +198,7 @@ fn random_tasks_run_as_with_tokio() {
     for seed in 0..200 {
         let [ours, theirs] = [Log::default(), Log::default()];
         let log = Arc::clone(&ours);
-        common::paused(move || corewheel::run(seed, log));
+        common::run_paused(move || corewheel::run(seed, log));
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
         runtime.unwrap().block_on(tokio_time::run(seed, Arc::clone(&theirs)));
         let [ours, theirs] = [ours, theirs].map(|log| steps_by_task(&log));

@@ -1,5 +1,5 @@
-//! Runs random tasks that share and move sleeps with `tokio::time` and with `corewheel_tokio::time`,
-//! in virtual time, and compares the order of all steps of all tasks.
+//! Runs random tasks that share and move sleeps with `tokio::time` and with
+//! `corewheel_tokio::time`, in virtual time, and compares the order of all steps of all tasks.
 #![cfg(any(target_os = "linux", target_os = "android"))]
 
 mod common;
@@ -38,9 +38,9 @@ macro_rules! tasks_of {
 
             /// The part of the tasks that all tasks share.
             struct Shared {
-                begun: Instant,
-                /// The milliseconds of all deadlines. Each deadline has its own millisecond, because
-                /// the order within a millisecond is unspecified.
+                start: Instant,
+                /// The milliseconds of all deadlines. Each deadline has its own millisecond,
+                /// because the order within a millisecond is unspecified.
                 used: Mutex<HashSet<u128>>,
                 /// Sleeps that any task may take, await or drop.
                 idle: Mutex<Vec<BoxedSleep>>,
@@ -59,7 +59,7 @@ macro_rules! tasks_of {
 
             pub(crate) async fn run(seed: u64, log: Log) {
                 let shared = Arc::new(Shared {
-                    begun: Instant::now(),
+                    start: Instant::now(),
                     used: Mutex::default(),
                     idle: Mutex::default(),
                     awaited: Mutex::default(),
@@ -96,14 +96,14 @@ macro_rules! tasks_of {
 
             impl Task {
                 fn log(&self, step: &'static str, result: u64) {
-                    let millis = self.shared.begun.elapsed().as_millis();
+                    let millis = self.shared.start.elapsed().as_millis();
                     self.shared.log.lock().unwrap().push((millis, self.number, step, result));
                 }
 
                 /// Returns an instant in the future that no other deadline has.
                 fn instant(&mut self) -> Instant {
                     let longest = [10, 100, 100, 5_000, 100_000][self.random.usize(0..5)];
-                    let now = self.shared.begun.elapsed().as_millis();
+                    let now = self.shared.start.elapsed().as_millis();
                     let mut delay = self.random.u64(1..longest);
                     let mut used = self.shared.used.lock().unwrap();
                     while !used.insert(now + u128::from(delay)) {
@@ -219,7 +219,7 @@ fn random_tasks_run_in_the_order_of_tokio() {
     for seed in 0..100 {
         let [ours, theirs] = [Log::default(), Log::default()];
         let log = Arc::clone(&ours);
-        common::paused(move || corewheel::run(seed, log));
+        common::run_paused(move || corewheel::run(seed, log));
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
         let tasks = tokio_time::run(seed, Arc::clone(&theirs));
         LocalSet::new().block_on(&runtime.unwrap(), tasks);

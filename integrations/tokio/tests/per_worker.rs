@@ -26,11 +26,11 @@ fn timeouts_elapse_or_return_the_output() {
         for task in 0..200 {
             let timers = timers.clone();
             tasks.spawn(async move {
-                let begun = Instant::now();
+                let start = Instant::now();
                 if task % 2 == 0 {
                     let slow = timers.timeout(DELAY, std::future::pending::<()>()).await;
                     assert_eq!(slow, Err(TimeoutError::Elapsed));
-                    assert!(begun.elapsed() >= DELAY);
+                    assert!(start.elapsed() >= DELAY);
                 } else {
                     let fast = timers.timeout(TOO_LONG, tokio::task::yield_now()).await;
                     assert_eq!(fast, Ok(()));

@@ -35,7 +35,7 @@ fn a_queue_waits_again_after_a_sleep_on_another_clock() {
             let poll = queue.poll_expired(&mut poller.context());
             HOURS.fetch_add(2, SeqCst);
             driver.turn();
-            assert!(poll.is_ready() || poller.woken() > 0, "not woken");
+            assert!(poll.is_ready() || poller.wake_count() > 0, "not woken");
         }
     };
     // The futures of one of the two threads use the full wheel first.

@@ -56,8 +56,8 @@ fn a_queue_follows_the_clock_of_its_timers() {
 #[test]
 fn a_deadline_from_instant_now_follows_the_clock_of_its_timers() {
     with_advanced_clock(|advance, cx| {
-        let begun = Instant::now();
-        let mut sleep = pin!(time::sleep_until(begun + 3 * SECOND));
+        let start = Instant::now();
+        let mut sleep = pin!(time::sleep_until(start + 3 * SECOND));
         assert!(sleep.as_mut().poll(cx).is_pending());
         advance(2 * SECOND);
         sleep.as_mut().reset(Instant::now() + 3 * SECOND);
@@ -65,7 +65,7 @@ fn a_deadline_from_instant_now_follows_the_clock_of_its_timers() {
         assert!(sleep.as_mut().poll(cx).is_pending());
         advance(SECOND);
         assert!(sleep.as_mut().poll(cx).is_ready());
-        assert_eq!(begun.elapsed(), 5 * SECOND);
+        assert_eq!(start.elapsed(), 5 * SECOND);
     });
 }
 

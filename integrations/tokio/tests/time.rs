@@ -18,7 +18,7 @@ use std::{
     thread,
 };
 
-use common::paused;
+use common::run_paused;
 use corewheel::{Config, ManualClock, Shard, local_timer};
 use corewheel_tokio::{
     run,
@@ -61,20 +61,20 @@ fn futures_are_send_and_sync() {
 
 #[test]
 fn sleep_ends_at_its_deadline() {
-    paused(|| async {
-        let begun = Instant::now();
+    run_paused(|| async {
+        let start = Instant::now();
         let sleep = time::sleep(90 * SECOND);
-        assert_eq!(sleep.deadline(), begun + 90 * SECOND);
+        assert_eq!(sleep.deadline(), start + 90 * SECOND);
         sleep.await;
-        assert_eq!(begun.elapsed(), 90 * SECOND);
-        time::sleep_until(begun + 100 * SECOND).await;
-        assert_eq!(begun.elapsed(), 100 * SECOND);
+        assert_eq!(start.elapsed(), 90 * SECOND);
+        time::sleep_until(start + 100 * SECOND).await;
+        assert_eq!(start.elapsed(), 100 * SECOND);
     });
 }
 
 #[test]
 fn past_and_zero_sleeps_are_ready_at_the_first_poll() {
-    paused(|| async {
+    run_paused(|| async {
         assert!(poll_once(&mut time::sleep(Duration::ZERO)).is_ready());
         time::advance(SECOND).await;
         assert!(poll_once(&mut time::sleep_until(Instant::now() - SECOND)).is_ready());
@@ -83,21 +83,21 @@ fn past_and_zero_sleeps_are_ready_at_the_first_poll() {
 
 #[test]
 fn sleep_moves_to_a_later_and_an_earlier_deadline() {
-    paused(|| async {
+    run_paused(|| async {
         for (first, second) in [(10, 30), (30, 10)] {
-            let begun = Instant::now();
+            let start = Instant::now();
             let mut sleep = pin!(time::sleep(millis(first)));
             assert!(poll_fn(|cx| Poll::Ready(sleep.as_mut().poll(cx))).await.is_pending());
-            sleep.as_mut().reset(begun + millis(second));
+            sleep.as_mut().reset(start + millis(second));
             assert!(!sleep.is_elapsed());
             sleep.as_mut().await;
             assert!(sleep.is_elapsed());
-            assert_eq!(begun.elapsed(), millis(second));
+            assert_eq!(start.elapsed(), millis(second));
             sleep.as_mut().await;
-            assert_eq!(begun.elapsed(), millis(second), "ready without a reset");
+            assert_eq!(start.elapsed(), millis(second), "ready without a reset");
             sleep.as_mut().reset(Instant::now() + SECOND);
             sleep.await;
-            assert_eq!(begun.elapsed(), millis(second) + SECOND);
+            assert_eq!(start.elapsed(), millis(second) + SECOND);
         }
     });
 }
@@ -109,44 +109,44 @@ fn sleep_is_reset_through_every_kind_of_pin() {
         sleep.reset(deadline);
     }
 
-    paused(|| async {
-        let begun = Instant::now();
+    run_paused(|| async {
+        let start = Instant::now();
         let mut boxed = Box::pin(time::sleep(SECOND));
-        boxed.as_mut().reset(begun + 2 * SECOND);
+        boxed.as_mut().reset(start + 2 * SECOND);
         boxed.as_mut().await;
-        assert_eq!(begun.elapsed(), 2 * SECOND);
-        consume(boxed.as_mut(), begun + 3 * SECOND);
+        assert_eq!(start.elapsed(), 2 * SECOND);
+        consume(boxed.as_mut(), start + 3 * SECOND);
         boxed.await;
-        assert_eq!(begun.elapsed(), 3 * SECOND);
+        assert_eq!(start.elapsed(), 3 * SECOND);
         let mut unpinned = time::sleep(SECOND);
-        Pin::new(&mut unpinned).reset(begun + 5 * SECOND);
+        Pin::new(&mut unpinned).reset(start + 5 * SECOND);
         (&mut unpinned).await;
-        assert_eq!(begun.elapsed(), 5 * SECOND);
+        assert_eq!(start.elapsed(), 5 * SECOND);
         assert!(unpinned.is_elapsed());
     });
 }
 
 #[test]
 fn timeout_polls_its_future_first() {
-    paused(|| async {
+    run_paused(|| async {
         assert_eq!(time::timeout(Duration::ZERO, ready(7)).await, Ok(7));
         assert_eq!(time::timeout_at(Instant::now() - SECOND, ready(7)).await, Ok(7));
-        let begun = Instant::now();
+        let start = Instant::now();
         let slow = async {
             time::sleep(2 * SECOND).await;
             "slow"
         };
         assert_eq!(time::timeout(2 * SECOND, slow).await, Ok("slow"), "ready at the deadline");
-        assert_eq!(begun.elapsed(), 2 * SECOND);
+        assert_eq!(start.elapsed(), 2 * SECOND);
     });
 }
 
 #[test]
 fn timeout_ends_with_elapsed() {
-    paused(|| async {
-        let begun = Instant::now();
+    run_paused(|| async {
+        let start = Instant::now();
         let elapsed = time::timeout(SECOND, pending::<()>()).await.expect_err("a timeout");
-        assert_eq!(begun.elapsed(), SECOND);
+        assert_eq!(start.elapsed(), SECOND);
         assert_eq!(elapsed.to_string(), "deadline has elapsed");
         assert_eq!(io::Error::from(elapsed).kind(), io::ErrorKind::TimedOut);
         let mut timeout = time::timeout(SECOND, ready(7));
@@ -158,7 +158,7 @@ fn timeout_ends_with_elapsed() {
 
 #[test]
 fn sleeps_and_timeouts_use_the_cooperative_budget_and_end_without_it() {
-    paused(|| async {
+    run_paused(|| async {
         let other = task::spawn_local(async { Instant::now() });
         for _ in 0..1_000 {
             time::sleep(Duration::ZERO).await;
@@ -182,49 +182,49 @@ fn sleeps_and_timeouts_use_the_cooperative_budget_and_end_without_it() {
 
 #[test]
 fn interval_ticks_at_once_and_then_each_period() {
-    paused(|| async {
-        let begun = Instant::now();
+    run_paused(|| async {
+        let start = Instant::now();
         let mut interval = time::interval(millis(300));
         assert_eq!(interval.period(), millis(300));
         assert_eq!(interval.missed_tick_behavior(), MissedTickBehavior::Burst);
         for tick in 0..4 {
-            assert_eq!(interval.tick().await - begun, tick * millis(300));
-            assert_eq!(begun.elapsed(), tick * millis(300));
+            assert_eq!(interval.tick().await - start, tick * millis(300));
+            assert_eq!(start.elapsed(), tick * millis(300));
         }
         let mut interval = time::interval_at(Instant::now() + SECOND, 2 * SECOND);
-        let begun = Instant::now();
-        assert_eq!(interval.tick().await - begun, SECOND);
-        assert_eq!(interval.tick().await - begun, 3 * SECOND);
+        let start = Instant::now();
+        assert_eq!(interval.tick().await - start, SECOND);
+        assert_eq!(interval.tick().await - start, 3 * SECOND);
     });
 }
 
 #[test]
 fn interval_resets_move_the_next_tick() {
-    paused(|| async {
-        let begun = Instant::now();
+    run_paused(|| async {
+        let start = Instant::now();
         let mut interval = time::interval(10 * SECOND);
         interval.tick().await;
         time::advance(4 * SECOND).await;
         interval.reset();
-        assert_eq!(interval.tick().await - begun, 14 * SECOND);
+        assert_eq!(interval.tick().await - start, 14 * SECOND);
         interval.reset_immediately();
-        assert_eq!(interval.tick().await - begun, 14 * SECOND);
+        assert_eq!(interval.tick().await - start, 14 * SECOND);
         interval.reset_after(SECOND);
-        assert_eq!(interval.tick().await - begun, 15 * SECOND);
-        interval.reset_at(begun + 17 * SECOND);
-        assert_eq!(interval.tick().await - begun, 17 * SECOND);
-        assert_eq!(interval.tick().await - begun, 27 * SECOND, "resets keep the period");
+        assert_eq!(interval.tick().await - start, 15 * SECOND);
+        interval.reset_at(start + 17 * SECOND);
+        assert_eq!(interval.tick().await - start, 17 * SECOND);
+        assert_eq!(interval.tick().await - start, 27 * SECOND, "resets keep the period");
     });
 }
 
 #[test]
 fn interval_is_a_stream() {
-    paused(|| async {
-        let begun = Instant::now();
+    run_paused(|| async {
+        let start = Instant::now();
         let mut ticks = IntervalStream::new(time::interval(SECOND));
         for tick in 0..3 {
             let next = poll_fn(|cx| Pin::new(&mut ticks).poll_next(cx)).await;
-            assert_eq!(next, Some(begun + tick * SECOND));
+            assert_eq!(next, Some(start + tick * SECOND));
         }
         assert_eq!(ticks.into_inner().period(), SECOND);
     });
@@ -263,11 +263,11 @@ fn sleeps_in_a_multi_thread_runtime_are_never_early() {
         for round in 0..200 {
             let delay = Duration::from_micros(round * 97);
             tasks.spawn(async move {
-                let begun = Instant::now();
+                let start = Instant::now();
                 let mut sleep = Box::pin(time::sleep(delay));
                 task::yield_now().await;
                 sleep.as_mut().await;
-                assert!(begun.elapsed() >= delay, "early");
+                assert!(start.elapsed() >= delay, "early");
             });
         }
         while let Some(task) = tasks.join_next().await {
@@ -290,7 +290,7 @@ fn set_default_timers_fails_after_the_first_future() {
 
 #[test]
 fn pause_and_resume_panic_in_the_wrong_state() {
-    paused(|| async {
+    run_paused(|| async {
         assert!(panic_of(time::pause).starts_with("the clock is paused already"));
         time::resume();
         assert!(panic_of(time::resume).starts_with("the clock is not paused"));
@@ -308,7 +308,7 @@ fn a_shard_on_the_threads_clock_sees_virtual_time() {
         shard.next_expired().map(|expired| expired.payload)
     };
     let shard = || Shard::with_config(Config::new().clock(time::clock())).expect("a valid config");
-    paused(move || async move {
+    run_paused(move || async move {
         let mut shard = shard();
         shard.add(SECOND * 3_600, 7);
         time::sleep(SECOND * 3_599).await;
@@ -390,19 +390,19 @@ fn a_wait_in_a_runtime_without_a_hook_does_not_affect_one_with_a_hook() {
 
 #[test]
 fn advance_fires_all_sleeps_in_deadline_order() {
-    paused(|| async {
-        let (begun, seen) = (Instant::now(), Rc::new(RefCell::new(Vec::new())));
+    run_paused(|| async {
+        let (start, seen) = (Instant::now(), Rc::new(RefCell::new(Vec::new())));
         let mut tasks = task::JoinSet::new();
         for delay in [3, 1, 2] {
             let seen = Rc::clone(&seen);
             tasks.spawn_local(async move {
                 time::sleep(delay * SECOND).await;
-                seen.borrow_mut().push((delay, begun.elapsed()));
+                seen.borrow_mut().push((delay, start.elapsed()));
             });
         }
         task::yield_now().await;
         time::advance(5 * SECOND).await;
-        assert_eq!(begun.elapsed(), 5 * SECOND);
+        assert_eq!(start.elapsed(), 5 * SECOND);
         while tasks.join_next().await.is_some() {}
         assert_eq!(seen.take(), [1, 2, 3].map(|delay| (delay, 5 * SECOND)));
     });
@@ -411,7 +411,7 @@ fn advance_fires_all_sleeps_in_deadline_order() {
 /// A turn of the wheel adds at most 1,024 new sleeps.
 #[test]
 fn advance_fires_many_new_sleeps_in_deadline_order() {
-    paused(|| async {
+    run_paused(|| async {
         let fired = Arc::new(Mutex::new(Vec::new()));
         let new_sleep = |delay| {
             let (mut sleep, fired) = (time::sleep(millis(delay)), Arc::clone(&fired));
@@ -426,11 +426,11 @@ fn advance_fires_many_new_sleeps_in_deadline_order() {
     });
 }
 
-/// tokio's scheduler begins a new round after 61 polls. It then polls tasks that have yielded before
-/// tasks that another thread has woken.
+/// tokio's scheduler begins a new round after 61 polls. It then polls tasks that have yielded
+/// before tasks that another thread has woken.
 #[test]
 fn advance_lets_the_woken_tasks_run() {
-    paused(|| async {
+    run_paused(|| async {
         for others in 0..70 {
             let sleeper = task::spawn_local(time::sleep(SECOND));
             (0..others).for_each(|_| drop(task::spawn_local(async {})));
@@ -445,8 +445,8 @@ fn advance_lets_the_woken_tasks_run() {
 
 #[test]
 fn the_clock_advances_only_when_all_tasks_are_idle() {
-    paused(|| async {
-        let begun = Instant::now();
+    run_paused(|| async {
+        let start = Instant::now();
         let slept = Rc::new(Cell::new(false));
         let sleeps = Rc::clone(&slept);
         let sleeper = task::spawn_local(async move {
@@ -457,9 +457,9 @@ fn the_clock_advances_only_when_all_tasks_are_idle() {
             task::yield_now().await;
         }
         assert!(!slept.get());
-        assert_eq!(begun.elapsed(), Duration::ZERO);
+        assert_eq!(start.elapsed(), Duration::ZERO);
         sleeper.await.expect("no panic");
-        assert_eq!(begun.elapsed(), millis(1));
+        assert_eq!(start.elapsed(), millis(1));
     });
 }
 
@@ -489,33 +489,33 @@ async fn echo_server_and_client() -> [Pin<Box<dyn Future<Output = ()> + Send>>; 
 
 #[test]
 fn sockets_are_served_before_the_clock_advances() {
-    paused(|| async {
+    run_paused(|| async {
         let [server, client] = echo_server_and_client().await;
-        let (begun, served) = (Instant::now(), task::spawn_local(server));
+        let (start, served) = (Instant::now(), task::spawn_local(server));
         client.await;
         served.await.expect("no panic");
-        assert_eq!(begun.elapsed(), Duration::ZERO);
+        assert_eq!(start.elapsed(), Duration::ZERO);
     });
 }
 
-async fn spawned_tasks_exchange_bytes() {
+async fn assert_exchange_takes_no_time() {
     let [server, client] = echo_server_and_client().await;
-    let (begun, tasks) = (Instant::now(), [task::spawn(client), task::spawn(server)]);
+    let (start, tasks) = (Instant::now(), [task::spawn(client), task::spawn(server)]);
     for task in tasks {
         task.await.expect("no panic");
     }
-    assert_eq!(begun.elapsed(), Duration::ZERO);
+    assert_eq!(start.elapsed(), Duration::ZERO);
 }
 
 #[test]
 fn sockets_of_spawned_tasks_are_served_before_the_clock_advances() {
-    paused(spawned_tasks_exchange_bytes);
+    run_paused(assert_exchange_takes_no_time);
     let on_a_new_thread = thread::spawn(|| {
         let mut runtime = runtime::Builder::new_current_thread();
         let runtime = runtime.enable_io().on_thread_park(time::auto_advance).build();
         runtime.expect("a runtime").block_on(async {
             time::pause();
-            spawned_tasks_exchange_bytes().await;
+            assert_exchange_takes_no_time().await;
         });
     });
     on_a_new_thread.join().expect("no panic");
@@ -523,58 +523,58 @@ fn sockets_of_spawned_tasks_are_served_before_the_clock_advances() {
 
 #[test]
 fn resume_continues_from_the_paused_time() {
-    paused(|| async {
-        let begun = Instant::now();
+    run_paused(|| async {
+        let start = Instant::now();
         let mut before = pin!(time::sleep(SECOND + millis(20)));
         assert!(poll_fn(|cx| Poll::Ready(before.as_mut().poll(cx))).await.is_pending());
         time::advance(SECOND).await;
         time::resume();
-        assert!(begun.elapsed() >= SECOND);
+        assert!(start.elapsed() >= SECOND);
         time::sleep(millis(5)).await;
-        assert!(begun.elapsed() >= SECOND + millis(5), "early");
+        assert!(start.elapsed() >= SECOND + millis(5), "early");
         before.await;
-        assert!(begun.elapsed() >= SECOND + millis(20), "early");
-        assert!(begun.elapsed() < 3600 * SECOND);
+        assert!(start.elapsed() >= SECOND + millis(20), "early");
+        assert!(start.elapsed() < 3600 * SECOND);
         time::pause();
-        let stands = Instant::now();
+        let unadvanced_instant = Instant::now();
         time::sleep(3600 * SECOND).await;
-        assert_eq!(stands.elapsed(), 3600 * SECOND);
+        assert_eq!(unadvanced_instant.elapsed(), 3600 * SECOND);
     });
 }
 
 #[test]
 fn a_paused_sleep_of_duration_max_stays_pending() {
-    paused(|| async {
+    run_paused(|| async {
         let (done, waits) = tokio::sync::oneshot::channel();
         let other = thread::spawn(move || {
             thread::sleep(millis(20));
             done.send(()).expect("the test receives");
         });
-        let begun = Instant::now();
+        let start = Instant::now();
         tokio::select! {
             () = time::sleep(Duration::MAX) => unreachable!("the end of time"),
             done = waits => done.expect("no panic"),
         }
-        assert_eq!(begun.elapsed(), Duration::ZERO);
+        assert_eq!(start.elapsed(), Duration::ZERO);
         other.join().expect("no panic");
     });
 }
 
 #[test]
 fn a_sleep_after_resume_is_not_early() {
-    paused(|| async {
+    run_paused(|| async {
         time::advance(SECOND).await;
         time::resume();
         thread::sleep(millis(60));
-        let begun = Instant::now();
+        let start = Instant::now();
         time::sleep(millis(30)).await;
-        assert!(begun.elapsed() >= millis(30));
+        assert!(start.elapsed() >= millis(30));
     });
 }
 
 #[test]
 fn timers_that_wake_no_task_do_not_stop_the_clock() {
-    paused(|| async {
+    run_paused(|| async {
         let mut first = time::sleep(SECOND);
         assert!(poll_once(&mut first).is_pending());
         time::timers().shards()[0].add(SECOND, || ());
@@ -588,7 +588,7 @@ fn timers_that_wake_no_task_do_not_stop_the_clock() {
 #[test]
 fn requests_of_other_threads_do_not_stop_the_clock() {
     for _ in 0..10 {
-        paused(|| async {
+        run_paused(|| async {
             let timers = time::timers();
             let other = thread::spawn(move || {
                 for _ in 0..10_000 {
@@ -621,16 +621,16 @@ fn an_instant_before_the_clock_stays_a_deadline() {
 
 #[test]
 fn stored_timers_and_clocks_run_after_resume() {
-    paused(|| async {
+    run_paused(|| async {
         let (timers, clock) = (time::timers(), time::clock());
         let mut shard = Shard::with_config(Config::new().clock(clock)).expect("valid");
         shard.add(millis(5), "due");
-        let (paused_at, begun) = (timers.now(), std::time::Instant::now());
+        let (paused_at, start) = (timers.now(), std::time::Instant::now());
         time::resume();
         thread::sleep(millis(20));
         assert!(timers.now() >= paused_at + millis(20));
         timers.sleep(millis(30)).await;
-        assert!(begun.elapsed() >= millis(50), "early: {:?}", begun.elapsed());
+        assert!(start.elapsed() >= millis(50), "early: {:?}", start.elapsed());
         shard.turn();
         assert_eq!(shard.next_expired().expect("it is due").payload, "due");
     });

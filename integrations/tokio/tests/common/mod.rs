@@ -3,7 +3,7 @@ use std::thread;
 use corewheel_tokio::{run, time};
 
 /// Runs a test in virtual time, on a new thread.
-pub(crate) fn paused<F: Future<Output = ()>>(test: impl FnOnce() -> F + Send + 'static) {
+pub(crate) fn run_paused<F: Future<Output = ()>>(test: impl FnOnce() -> F + Send + 'static) {
     let test = || {
         let paused = async {
             time::pause();
