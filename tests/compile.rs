@@ -11,7 +11,7 @@ use std::{
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// Runs `cargo check` on a new package with these `[dependencies]` and these examples.
-fn check(name: &str, dependencies: &str, examples: &[String]) -> Output {
+fn cargo_check(name: &str, dependencies: &str, examples: &[String]) -> Output {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&folder);
     let write = |file: &str, text: &str| {
@@ -47,7 +47,7 @@ fn the_compile_error_of_a_non_send_value_names_the_remedy() {
         fn local_handle() { send::<LocalHandle>() }
         fn reusable_timer() { send::<ReusableTimer>() }
         fn purgatory<Op: DelayedOperation>() { send::<Purgatory<u8, Op>>() }";
-    let output = check("ui", &dependencies, &[example.to_owned()]);
+    let output = cargo_check("ui", &dependencies, &[example.to_owned()]);
     let message = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success(), "it compiles");
     let errors = message.lines().filter(|line| line.starts_with("error: future cannot be sent"));
@@ -65,20 +65,20 @@ fn the_compile_error_of_a_non_send_value_names_the_remedy() {
 #[test]
 fn readme_examples_compile_with_the_printed_dependencies() {
     let readme = fs::read_to_string(Path::new(ROOT).join("README.md")).expect("readable");
-    let dependencies = blocks(&readme, "toml");
+    let dependencies = code_blocks(&readme, "toml");
     let [dependencies] = dependencies.as_slice() else { panic!("one list of dependencies") };
     // Wraps an example without `main`, as rustdoc does.
     let complete = |example: String| {
         let is_whole = example.contains("fn main()");
         if is_whole { example } else { format!("fn main() {{\n{example}\n}}") }
     };
-    let examples: Vec<_> = blocks(&readme, "rust").into_iter().map(complete).collect();
+    let examples: Vec<_> = code_blocks(&readme, "rust").into_iter().map(complete).collect();
     assert!(examples.len() > 2, "{} examples", examples.len());
-    let output = check("readme", &dependencies.replace("../corewheel", ROOT), &examples);
+    let output = cargo_check("readme", &dependencies.replace("../corewheel", ROOT), &examples);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-fn blocks(text: &str, language: &str) -> Vec<String> {
+fn code_blocks(text: &str, language: &str) -> Vec<String> {
     let fenced = text.split("```").skip(1).step_by(2);
     let is_language = |block: &&str| block.split([',', '\n']).next() == Some(language);
     let code = |block: &str| block.split_once('\n').expect("a first line").1.to_owned();

@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use common::{TICK, cancel_remotely, expired, named_shard};
+use common::{TICK, cancel_remotely, named_shard, turn_and_expire};
 use corewheel::{
     Config, ManualClock, PanicPlace, PanicReport, Shard,
     future::{Sleep, Timers},
@@ -35,7 +35,7 @@ use metrics_util::{
 use tracing_subscriber::fmt::MakeWriter;
 
 fn turn(shard: &mut Shard<u32>) -> usize {
-    let fired = expired(shard).len();
+    let fired = turn_and_expire(shard).len();
     // Publishes the counts.
     let _ = shard.time_until_next();
     fired
@@ -124,7 +124,7 @@ fn written(log: Log) -> String {
 }
 
 /// Returns the text that a subscriber writes during `test`.
-fn logged(test: impl FnOnce(Log)) -> String {
+fn log_of(test: impl FnOnce(Log)) -> String {
     let log: Log = Box::leak(Box::default());
     let writer = || log.make_writer();
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
@@ -134,7 +134,7 @@ fn logged(test: impl FnOnce(Log)) -> String {
 
 #[test]
 fn a_caught_panic_emits_a_tracing_event() {
-    let text = logged(|_| {
+    let text = log_of(|_| {
         local_timer().add(Duration::ZERO, || panic!("a callback that panics, as it should here"));
         thread::sleep(TICK * 2);
         assert_eq!(local_timer().turn().fired, 1);
@@ -150,7 +150,7 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
         assert_eq!(text.matches("a timer is overdue and no loop drives it").count(), 1, "{text}");
         assert!(text.contains("ERROR") && text.contains(word), "{text}");
     };
-    let text = logged(|log| {
+    let text = log_of(|log| {
         let clock = ManualClock::new();
         Config::new().clock(&clock).install().expect("a new thread");
         local_timer().add(TICK, || ());
@@ -160,7 +160,7 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
         (0..3).for_each(|_| _ = local_timer().add(TICK * 1_000, || ()));
     });
     assert_one_is_overdue(&text, "overdue=");
-    let text = logged(|log| {
+    let text = log_of(|log| {
         let clock = ManualClock::new();
         let config = || Config::new().clock(&clock).name("no driver");
         let (timers, _driver) = Timers::per_worker_with(1, |_| config()).expect("valid");
@@ -179,7 +179,7 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
 
 #[test]
 fn a_timer_on_the_own_wheel_of_a_timers_driver_is_reported_at_once() {
-    let text = logged(|_| {
+    let text = log_of(|_| {
         let (timers, driver) = Timers::per_worker_with(1, |_| Config::new()).expect("valid");
         let shard = timers.shards()[0].clone();
         shard.run(move || {

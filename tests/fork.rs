@@ -34,7 +34,7 @@ fn ensure(holds: bool, what: &'static str) -> CheckResult {
     if holds { Ok(()) } else { Err(what) }
 }
 
-fn in_child_process(child: impl FnOnce() -> CheckResult) {
+fn run_in_child_process(child: impl FnOnce() -> CheckResult) {
     // SAFETY: the child touches nothing that a missing thread could have left half-done, except
     // corewheel's data, which is under test. The allocator of glibc works after a fork.
     let pid = unsafe { libc::fork() };
@@ -42,13 +42,13 @@ fn in_child_process(child: impl FnOnce() -> CheckResult) {
     if pid == 0 {
         // SAFETY: sets the process's alarm, which kills a child that hangs.
         unsafe { libc::alarm(20) };
-        let found = catch_unwind(AssertUnwindSafe(child)).unwrap_or(Err("it panicked"));
-        if let Err(what) = found {
+        let result = catch_unwind(AssertUnwindSafe(child)).unwrap_or(Err("it panicked"));
+        if let Err(what) = result {
             // SAFETY: `what` is readable for its length.
             unsafe { libc::write(2, what.as_ptr().cast(), what.len()) };
         }
         // SAFETY: ends the process at once, and with it all borrows.
-        unsafe { libc::_exit(i32::from(found.is_err())) };
+        unsafe { libc::_exit(i32::from(result.is_err())) };
     }
     let mut status = 0;
     // SAFETY: `status` is valid for writes.
@@ -57,31 +57,31 @@ fn in_child_process(child: impl FnOnce() -> CheckResult) {
 }
 
 /// Runs `test` beside threads that turn their wheels.
-fn beside_turning_threads(test: impl FnOnce(&[ShardRef]) + Send) {
+fn test_beside_turning_threads(test: impl FnOnce(&[ShardRef]) + Send) {
     // Creating or ending a wheel takes a lock, which must be free during the fork.
     let _alone = run_alone();
     on_a_thread(|| {
-        let turns = |core: Core| local_timer().run_until(|| core.is_stopping());
-        let others = Cores::builder().threads(3).start(turns).expect("started");
-        test(others.shards());
-        others.stop();
-        assert!(others.join().into_iter().all(|thread| thread.is_ok()));
+        let turn_until_stopped = |core: Core| local_timer().run_until(|| core.is_stopping());
+        let other_shards = Cores::builder().threads(3).start(turn_until_stopped).expect("started");
+        test(other_shards.shards());
+        other_shards.stop();
+        assert!(other_shards.join().into_iter().all(|thread| thread.is_ok()));
     });
 }
 
-fn use_the_wheel_of_a_missing_thread(shard: &ShardRef, handle: TimerHandle) -> CheckResult {
+fn check_wheel_of_missing_thread(shard: &ShardRef, handle: TimerHandle) -> CheckResult {
     ensure(handle.is_pending(), "the timer is pending in the child")?;
     ensure(handle.reset(Duration::ZERO) && handle.reset(HOUR), "the timer can be reset")?;
-    let more = shard.try_add(Duration::ZERO, || {}).map_err(|_| "the wheel accepts an add")?;
+    let new_timer = shard.try_add(Duration::ZERO, || {}).map_err(|_| "the wheel accepts an add")?;
     thread::sleep(Duration::from_millis(5));
-    ensure(more.is_pending(), "the added timer stays pending")?;
-    ensure(more.cancel_wait() == Ok(Cancel::Cancelled), "the added timer can be cancelled")?;
+    ensure(new_timer.is_pending(), "the added timer stays pending")?;
+    ensure(new_timer.cancel_wait() == Ok(Cancel::Cancelled), "the added timer can be cancelled")?;
     ensure(handle.cancel() == Cancel::Cancelled, "the timer can be cancelled")?;
     ensure(!handle.is_pending() && !handle.reset(HOUR), "the cancelled timer has ended")?;
     ensure(handle.cancel_wait() == Ok(Cancel::Ended), "cancel_wait returns Ended")
 }
 
-fn use_own_timer(handle: TimerHandle) -> CheckResult {
+fn check_own_timer(handle: TimerHandle) -> CheckResult {
     let ran = Arc::new(AtomicUsize::new(0));
     let count = || {
         let ran = Arc::clone(&ran);
@@ -98,7 +98,7 @@ fn use_own_timer(handle: TimerHandle) -> CheckResult {
     ensure(added == live + fired + cancelled + handed_back, "the counts add up")
 }
 
-fn use_new_wheels() -> CheckResult {
+fn check_new_wheels() -> CheckResult {
     let own = local_timer().add(HOUR, || {});
     for _ in 0..20 {
         let thread = thread::spawn(|| {
@@ -115,18 +115,19 @@ fn use_new_wheels() -> CheckResult {
 
 #[test]
 fn each_process_has_its_own_copy_of_every_timer() {
-    beside_turning_threads(|others| {
-        let remote_timers: Vec<_> = others.iter().map(|shard| shard.add(HOUR, || {})).collect();
+    test_beside_turning_threads(|other_shards| {
+        let remote_timers: Vec<_> =
+            other_shards.iter().map(|shard| shard.add(HOUR, || {})).collect();
         let ran = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&ran);
         let own = local_timer().add(HOUR, move || _ = count.fetch_add(1, Ordering::Relaxed));
-        in_child_process(|| {
-            for (shard, &handle) in others.iter().zip(&remote_timers) {
-                use_the_wheel_of_a_missing_thread(shard, handle)?;
+        run_in_child_process(|| {
+            for (shard, &handle) in other_shards.iter().zip(&remote_timers) {
+                check_wheel_of_missing_thread(shard, handle)?;
             }
-            use_own_timer(own)?;
+            check_own_timer(own)?;
             ensure(ran.load(Ordering::Relaxed) == 1, "the child's copy ran in the child")?;
-            use_new_wheels()
+            check_new_wheels()
         });
         assert_eq!((ran.load(Ordering::Relaxed), local_timer().len()), (0, 1));
         assert!(own.is_pending() && remote_timers.iter().all(|handle| handle.is_pending()));
@@ -139,14 +140,14 @@ fn each_process_has_its_own_copy_of_every_timer() {
 
 #[test]
 fn another_threads_running_callback_never_ends_in_the_child() {
-    beside_turning_threads(|others| {
+    test_beside_turning_threads(|other_shards| {
         let ((run, runs), (end, ended)) = (mpsc::channel(), mpsc::channel::<()>());
-        let handle = others[1].add(Duration::ZERO, move || {
+        let handle = other_shards[1].add(Duration::ZERO, move || {
             run.send(()).expect("the test listens");
             let _ = ended.recv();
         });
         runs.recv().expect("the callback runs");
-        in_child_process(|| {
+        run_in_child_process(|| {
             ensure(!handle.is_pending() && !handle.reset(HOUR), "the callback runs")?;
             ensure([(); 3].map(|()| handle.cancel()) == [Cancel::Running; 3], "still running")
         });
@@ -198,7 +199,7 @@ impl Drop for ExitsWhenDropped {
 
 /// Runs `exit` in a child process, which runs only the test `name`. `process::exit` in a callback
 /// or its destructor runs the destructors of thread-local values, such as the wheel.
-fn exits_with_success(name: &str, exit: impl FnOnce()) {
+fn assert_exits_with_success(name: &str, exit: impl FnOnce()) {
     const IS_CHILD: &str = "COREWHEEL_TEST_EXITS";
     thread_local! {
         static LAST: SlowToEnd = const { SlowToEnd };
@@ -217,7 +218,7 @@ fn exits_with_success(name: &str, exit: impl FnOnce()) {
 
 #[test]
 fn captures_outlive_a_process_that_exits_in_their_callback() {
-    exits_with_success("captures_outlive_a_process_that_exits_in_their_callback", || {
+    assert_exits_with_success("captures_outlive_a_process_that_exits_in_their_callback", || {
         let captured = CAPTURED;
         let callback = move || exit_while_a_thread_reads(&captured);
         local_timer().add_periodic(Duration::from_millis(1), callback);
@@ -230,7 +231,7 @@ fn captures_outlive_a_process_that_exits_in_their_callback() {
 #[test]
 fn captures_outlive_an_exit_in_a_wheel_that_a_clock_has_made() {
     thread_local!(static IS_FIRST: Cell<bool> = const { Cell::new(true) });
-    exits_with_success("captures_outlive_an_exit_in_a_wheel_that_a_clock_has_made", || {
+    assert_exits_with_success("captures_outlive_an_exit_in_a_wheel_that_a_clock_has_made", || {
         let elapsed = || {
             if IS_FIRST.replace(false) {
                 local_timer().register_driver();
@@ -266,7 +267,7 @@ impl Drop for PanicsWhenDropped {
 #[test]
 fn captures_outlive_a_process_that_exits_in_their_wake_hook() {
     thread_local!(static SLEEP: Cell<Option<PreparedSleep<'static>>> = const { Cell::new(None) });
-    exits_with_success("captures_outlive_a_process_that_exits_in_their_wake_hook", || {
+    assert_exits_with_success("captures_outlive_a_process_that_exits_in_their_wake_hook", || {
         let captured = large_captures();
         let hook = move || exit_while_a_thread_reads(&captured);
         Config::new().wake_hook(hook).install().expect("a new thread");
@@ -277,7 +278,7 @@ fn captures_outlive_a_process_that_exits_in_their_wake_hook() {
 
 #[test]
 fn captures_outlive_a_process_that_exits_in_their_panic_hook() {
-    exits_with_success("captures_outlive_a_process_that_exits_in_their_panic_hook", || {
+    assert_exits_with_success("captures_outlive_a_process_that_exits_in_their_panic_hook", || {
         let captured = large_captures();
         let hook = move |_: &PanicReport<'_>| exit_while_a_thread_reads(&captured);
         Config::new().panic_hook(hook).install().expect("a new thread");
@@ -291,7 +292,7 @@ fn captures_outlive_a_process_that_exits_in_their_panic_hook() {
 
 #[test]
 fn captures_outlive_a_process_that_exits_in_their_clock() {
-    exits_with_success("captures_outlive_a_process_that_exits_in_their_clock", || {
+    assert_exits_with_success("captures_outlive_a_process_that_exits_in_their_clock", || {
         let (captured, clock_calls) = (large_captures(), AtomicUsize::new(0));
         let elapsed = move || {
             if clock_calls.fetch_add(1, Ordering::Relaxed) == 20 {
@@ -308,7 +309,7 @@ fn captures_outlive_a_process_that_exits_in_their_clock() {
 
 #[test]
 fn captures_outlive_a_process_that_exits_in_their_destructor() {
-    exits_with_success("captures_outlive_a_process_that_exits_in_their_destructor", || {
+    assert_exits_with_success("captures_outlive_a_process_that_exits_in_their_destructor", || {
         let captured = ExitsWhenDropped(CAPTURED);
         local_timer().add(HOUR, move || _ = &captured).cancel();
     });

@@ -13,7 +13,7 @@ use kinds::{Handle, TimerSet, for_each_kind, for_each_shard};
 /// The number of entries; smaller in debug builds.
 const ENTRIES: usize = if cfg!(debug_assertions) { 20_000 } else { 1_000_000 };
 /// The range of far deadlines, in ticks; smaller in debug builds.
-const FAR: u32 = if cfg!(debug_assertions) { 250_000 } else { 1_800_000 };
+const FAR_TICKS: u32 = if cfg!(debug_assertions) { 250_000 } else { 1_800_000 };
 
 /// The number of ticks over which the wheel cascades one slot of the second level.
 const UPPER_SLOT_TICKS: usize = 2_048;
@@ -21,15 +21,18 @@ const UPPER_SLOT_TICKS: usize = 2_048;
 /// stayed in the tick's slot.
 const POSTPONABLE_PER_SLOT_MAX: usize = 96;
 
-/// Advances until the wheel is empty. Asserts that each tick touches at most `most` entries that it
-/// does not fire.
-fn advance_until_empty(wheel: &mut Wheel<u32>, most: usize, what: &str) {
+/// Advances until the wheel is empty. Asserts that each tick touches at most `touched_max` entries
+/// that it does not fire.
+fn assert_few_touched_until_empty(wheel: &mut Wheel<u32>, touched_max: usize, what: &str) {
     let mut touched = wheel.touched();
     while !wheel.is_empty() {
         let tick = wheel.now() + 1;
         let fired = wheel.advance(tick).count();
-        let more = usize::try_from(wheel.touched() - touched).expect("few") - fired;
-        assert!(more <= most, "{what}: tick {tick} touched {more} entries that it did not fire");
+        let touched_unfired = usize::try_from(wheel.touched() - touched).expect("few") - fired;
+        assert!(
+            touched_unfired <= touched_max,
+            "{what}: tick {tick} touched {touched_unfired} entries that it did not fire"
+        );
         touched = wheel.touched();
     }
 }
@@ -42,8 +45,8 @@ fn spread_over(ticks: u32) -> Wheel<u32> {
 
 #[test]
 fn a_tick_touches_at_most_two_entries_that_it_does_not_fire() {
-    advance_until_empty(&mut spread_over(120_000), 0, "near");
-    advance_until_empty(&mut spread_over(FAR), 2, "far");
+    assert_few_touched_until_empty(&mut spread_over(120_000), 0, "near");
+    assert_few_touched_until_empty(&mut spread_over(FAR_TICKS), 2, "far");
 }
 
 type Insert = fn(&mut Wheel<u32>) -> Key;
@@ -79,15 +82,19 @@ fn no_tick_touches_many_undue_entries_after_a_mass_reset() {
                 let deadline = deadline(entry);
                 assert!(deadline == 0 || wheel.reset(key, deadline));
             }
-            let most = POSTPONABLE_PER_SLOT_MAX + ENTRIES.div_ceil(UPPER_SLOT_TICKS) + 1;
-            advance_until_empty(&mut wheel, most, &format!("from {from} to {to}"));
+            let touched_max = POSTPONABLE_PER_SLOT_MAX + ENTRIES.div_ceil(UPPER_SLOT_TICKS) + 1;
+            assert_few_touched_until_empty(
+                &mut wheel,
+                touched_max,
+                &format!("from {from} to {to}"),
+            );
         }
     }
 }
 
 const BUDGET: usize = 1_000;
 
-fn add_all(timers: &mut dyn TimerSet, mut ticks: impl FnMut() -> u32) -> Vec<Handle> {
+fn add_timers(timers: &mut dyn TimerSet, mut ticks: impl FnMut() -> u32) -> Vec<Handle> {
     (0..ENTRIES).map(|_| timers.add(ticks())).collect()
 }
 
@@ -95,10 +102,10 @@ fn add_all(timers: &mut dyn TimerSet, mut ticks: impl FnMut() -> u32) -> Vec<Han
 fn catch_up(timers: &mut dyn TimerSet, ticks: u32) -> usize {
     let (mut fired, mut touched, mut passes) = (0, 0, 0);
     loop {
-        let did = timers.pass(if passes == 0 { ticks } else { 0 }, BUDGET);
-        (fired, touched, passes) = (fired + did.fired, touched + did.touched, passes + 1);
-        assert!(did.touched <= BUDGET, "{} touched in a pass", did.touched);
-        if !did.behind {
+        let result = timers.pass(if passes == 0 { ticks } else { 0 }, BUDGET);
+        (fired, touched, passes) = (fired + result.fired, touched + result.touched, passes + 1);
+        assert!(result.touched <= BUDGET, "{} touched in a pass", result.touched);
+        if !result.behind {
             // A pass that leaves work behind has used up its budget.
             assert!(passes <= touched / BUDGET + 1, "{passes} passes for {touched}");
             return fired;
@@ -111,11 +118,11 @@ fn many_due_timers_fire_within_the_budget_of_each_pass() {
     for_each_kind(|make| {
         // All timers are due at one tick.
         let mut timers = make();
-        add_all(&mut *timers, || 1_000);
+        add_timers(&mut *timers, || 1_000);
         assert_eq!(catch_up(&mut *timers, 999), 0);
         assert_eq!(catch_up(&mut *timers, 1), ENTRIES);
         // All timers are reset, first to a later and then to an earlier deadline.
-        let handles = add_all(&mut *timers, || 200_000);
+        let handles = add_timers(&mut *timers, || 200_000);
         assert!(handles.iter().all(|&handle| timers.reset(handle, 230_000)));
         assert_eq!(catch_up(&mut *timers, 229_999), 0);
         assert!(handles.iter().all(|&handle| timers.reset(handle, 20)));
@@ -123,10 +130,10 @@ fn many_due_timers_fire_within_the_budget_of_each_pass() {
         assert_eq!(catch_up(&mut *timers, 1), ENTRIES);
         // Many timers become due during a long sleep.
         let mut random = fastrand::Rng::with_seed(1);
-        add_all(&mut *timers, || random.u32(1..=FAR));
-        let fired = catch_up(&mut *timers, FAR / 2);
+        add_timers(&mut *timers, || random.u32(1..=FAR_TICKS));
+        let fired = catch_up(&mut *timers, FAR_TICKS / 2);
         assert!(fired > ENTRIES / 3);
-        assert_eq!(fired + catch_up(&mut *timers, FAR / 2), ENTRIES);
+        assert_eq!(fired + catch_up(&mut *timers, FAR_TICKS / 2), ENTRIES);
     });
 }
 
@@ -134,19 +141,19 @@ fn many_due_timers_fire_within_the_budget_of_each_pass() {
 fn a_turn_collects_at_most_its_budget_of_remote_cancels() {
     for_each_shard(|make| {
         let (mut timers, mut ticks) = (make(), 2_000..);
-        let flood = add_all(&mut *timers, || ticks.next().expect("few"));
+        let flood = add_timers(&mut *timers, || ticks.next().expect("few"));
         (0..100).for_each(|_| _ = timers.add(1));
         let cancelled = |handle: &Handle| handle.timer().cancel() == Cancel::Cancelled;
         on_a_thread(|| assert!(flood.iter().all(cancelled)));
-        let mut left = ENTRIES;
-        while left > 0 {
-            let did = timers.pass(1, BUDGET);
-            let due = if left == ENTRIES { 100 } else { 0 };
-            assert_eq!(did.fired, due, "due timers fire first");
-            assert_eq!(did.collected, BUDGET.min(left), "collected timers");
-            assert!(did.touched <= BUDGET + 100, "{} touched", did.touched);
-            left -= did.collected;
-            assert_eq!(did.behind, left > 0);
+        let mut uncollected = ENTRIES;
+        while uncollected > 0 {
+            let result = timers.pass(1, BUDGET);
+            let due = if uncollected == ENTRIES { 100 } else { 0 };
+            assert_eq!(result.fired, due, "due timers fire first");
+            assert_eq!(result.collected, BUDGET.min(uncollected), "collected timers");
+            assert!(result.touched <= BUDGET + 100, "{} touched", result.touched);
+            uncollected -= result.collected;
+            assert_eq!(result.behind, uncollected > 0);
         }
     });
 }
@@ -165,22 +172,26 @@ fn a_turn_cascades_a_bounded_number_of_entries() {
             assert_eq!(wheel.advance(now).count(), 0);
             wheel.insert(now + 600_000, ());
         }
-        let mut early = 0;
+        let mut early_turns = 0;
         while let Some(next) = wheel.next_deadline() {
             let beat = heartbeat.map_or(u64::MAX, |beat| (wheel.now() / beat + 1) * beat);
             let touched = wheel.touched();
             let fired = wheel.advance(next.min(beat)).count() as u64;
-            let moved = wheel.touched() - touched - fired;
-            let most = CASCADED_AHEAD_PER_TURN_MAX
+            let cascaded = wheel.touched() - touched - fired;
+            let touched_max = CASCADED_AHEAD_PER_TURN_MAX
                 + if fired > 0 { POSTPONABLE_PER_SLOT_MAX as u64 } else { 0 };
-            assert!(moved <= most, "{moved} entries at {}, heartbeat {heartbeat:?}", wheel.now());
-            early += u64::from(fired == 0 && next < beat);
+            assert!(
+                cascaded <= touched_max,
+                "{cascaded} entries at {}, heartbeat {heartbeat:?}",
+                wheel.now()
+            );
+            early_turns += u64::from(fired == 0 && next < beat);
         }
         // There is an early turn per `CASCADED_AHEAD_PER_TURN_MAX` entries, and a few at slot
         // starts.
         assert!(
-            early <= many / CASCADED_AHEAD_PER_TURN_MAX + 8,
-            "{early} early turns, heartbeat {heartbeat:?}"
+            early_turns <= many / CASCADED_AHEAD_PER_TURN_MAX + 8,
+            "{early_turns} early turns, heartbeat {heartbeat:?}"
         );
     }
 }

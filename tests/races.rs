@@ -51,7 +51,7 @@ impl Drop for Payload {
 
 type SharedTimer = (TimerHandle, Arc<Record>);
 
-fn add_all(
+fn add_timers(
     random: &mut Rng,
     mut add: impl FnMut(Duration, Payload) -> TimerHandle,
 ) -> Vec<SharedTimer> {
@@ -64,37 +64,38 @@ fn add_all(
 
 /// Cancels every timer. Returns each answer, and the number of fires that the canceller sees
 /// afterwards.
-fn cancel_all(own: usize, timers: &[SharedTimer]) -> Vec<(Cancel, u32)> {
+fn cancel_all(canceller_index: usize, timers: &[SharedTimer]) -> Vec<(Cancel, u32)> {
     let cancel = |(handle, record): &SharedTimer| {
-        record.work[own].store(1, Relaxed);
+        record.work[canceller_index].store(1, Relaxed);
         let answer = handle.cancel();
         (answer, record.fired.load(Relaxed))
     };
     // The two cancellers start at different timers.
-    let (first, second) = timers.split_at(if own == 0 { 0 } else { timers.len() / 2 });
+    let (first, second) = timers.split_at(if canceller_index == 0 { 0 } else { timers.len() / 2 });
     let mut answers: Vec<_> = second.iter().chain(first).map(cancel).collect();
     answers.rotate_right(first.len());
     answers
 }
 
-/// Asserts that each timer ended once and that every answer was true. If `records_late`, a
+/// Asserts that each timer ended once and that every answer was true. If `loop_records_late`, a
 /// canceller may get `Ended` before the loop has recorded the fire.
 fn assert_each_ended_once(
-    records_late: bool,
+    loop_records_late: bool,
     timers: &[SharedTimer],
     answers: &[Vec<(Cancel, u32)>],
     handed_back: u32,
 ) {
-    let mut left = 0;
+    let mut unended = 0;
     for (timer, (_, record)) in timers.iter().enumerate() {
         let fired = record.fired.load(Relaxed);
-        let timer_answers: Vec<_> = answers.iter().map(|of_one| of_one[timer]).collect();
-        let has_cancelled = |&one: &usize| timer_answers[one].0 == Cancel::Cancelled;
+        let timer_answers: Vec<_> =
+            answers.iter().map(|answers_of_canceller| answers_of_canceller[timer]).collect();
+        let has_cancelled = |&canceller: &usize| timer_answers[canceller].0 == Cancel::Cancelled;
         let cancelled_by: Vec<usize> = (0..timer_answers.len()).filter(has_cancelled).collect();
         assert_eq!(record.dropped.load(Relaxed), 1);
         match (fired, &cancelled_by[..]) {
             (1, []) => assert!(
-                records_late
+                loop_records_late
                     || timer_answers
                         .iter()
                         .all(|&(answer, fired)| answer == Cancel::Running || fired == 1),
@@ -103,22 +104,23 @@ fn assert_each_ended_once(
             (0, &[winner]) => {
                 assert_eq!(record.seen[winner].load(Relaxed), 11, "work is visible");
             }
-            (0, []) => left += 1,
+            (0, []) => unended += 1,
             _ => panic!("fired {fired} times and cancelled by {cancelled_by:?}"),
         }
     }
-    assert_eq!(left, handed_back);
+    assert_eq!(unended, handed_back);
 }
 
 #[test]
 fn a_shards_timers_end_once_while_other_threads_cancel() {
     seeded(0..scaled(300), |random| {
         let (mut shard, clock) = manual_shard();
-        let timers = add_all(random, |delay, payload| shard.add(delay, payload));
+        let timers = add_timers(random, |delay, payload| shard.add(delay, payload));
         let (turns, next) = (random.u32(..4), Arc::new(Record::default()));
         let (answers, handed_back) = thread::scope(|scope| {
             let timers = &timers;
-            let cancellers = [0, 1].map(|own| scope.spawn(move || cancel_all(own, timers)));
+            let cancellers = [0, 1]
+                .map(|canceller_index| scope.spawn(move || cancel_all(canceller_index, timers)));
             for _ in 0..turns {
                 clock.advance(TICK);
                 shard.turn();
@@ -152,10 +154,10 @@ fn a_threads_timers_end_once_while_other_threads_cancel() {
         let mut random = random.fork();
         let (timers, cancellers) = in_virtual_time(move |clock| {
             let add = |delay, payload: Payload| local_timer().add(delay, move || payload.fire());
-            let timers = Arc::new(add_all(&mut random, add));
-            let cancellers = [0, 1].map(|own| {
+            let timers = Arc::new(add_timers(&mut random, add));
+            let cancellers = [0, 1].map(|canceller_index| {
                 let timers = Arc::clone(&timers);
-                thread::spawn(move || cancel_all(own, &timers))
+                thread::spawn(move || cancel_all(canceller_index, &timers))
             });
             for _ in 0..random.u32(..4) {
                 clock.advance(TICK);
@@ -166,7 +168,9 @@ fn a_threads_timers_end_once_while_other_threads_cancel() {
         let answers = cancellers.map(|canceller| canceller.join().expect("no panic"));
         // The exit of the thread dropped the timers that were still pending.
         let pending = timers.iter().enumerate().filter(|&(timer, (_, record))| {
-            let won = answers.iter().any(|of_one| of_one[timer].0 == Cancel::Cancelled);
+            let won = answers
+                .iter()
+                .any(|answers_of_canceller| answers_of_canceller[timer].0 == Cancel::Cancelled);
             !won && record.fired.load(Relaxed) == 0
         });
         assert_each_ended_once(
@@ -186,8 +190,8 @@ fn remote_timers_end_once_during_remote_resets_and_cancels() {
         let seed = random.u64(..);
         in_virtual_time(|clock| {
             let core = local_timer().shard_ref();
-            let adders = [0, 1].map(|own| {
-                let (core, mut random) = (core.clone(), Rng::with_seed(seed + own));
+            let adders = [0, 1].map(|canceller_index| {
+                let (core, mut random) = (core.clone(), Rng::with_seed(seed + canceller_index));
                 thread::spawn(move || {
                     let mut cancelled = 0;
                     for _ in 0..timers {
@@ -195,10 +199,10 @@ fn remote_timers_end_once_during_remote_resets_and_cancels() {
                         let payload = Payload(Arc::clone(&record));
                         record.work[0].store(1, Relaxed);
                         let handle = core.add(TICK * random.u32(..3), move || payload.fire());
-                        let moved = random.bool() && handle.reset(TICK * random.u32(..3));
+                        let was_reset = random.bool() && handle.reset(TICK * random.u32(..3));
                         let answer = if random.bool() { handle.cancel() } else { Cancel::Running };
                         let fired = record.fired.load(Relaxed);
-                        assert!(answer != Cancel::Ended || fired == 1, "moved: {moved}");
+                        assert!(answer != Cancel::Ended || fired == 1, "moved: {was_reset}");
                         cancelled += u64::from(answer == Cancel::Cancelled);
                     }
                     cancelled
@@ -225,14 +229,14 @@ fn remote_timers_end_once_during_remote_resets_and_cancels() {
 #[test]
 fn old_handles_never_reach_the_timers_of_a_successor_shard() {
     seeded(0..scaled(100), |_| {
-        let (mut old, clock) = manual_shard();
-        let handles = [(); 3].map(|()| old.add(TICK, 1));
+        let (mut old_shard, clock) = manual_shard();
+        let handles = [(); 3].map(|()| old_shard.add(TICK, 1));
         thread::scope(|scope| {
             let canceller = scope.spawn(move || handles.map(|it| (it.is_pending(), it.cancel())));
-            let handed_back = old.drain().len();
-            drop(old);
-            let mut new = shard_with_clock(&clock);
-            let new_timers = [(); 3].map(|()| new.add(TICK, 2));
+            let handed_back = old_shard.drain().len();
+            drop(old_shard);
+            let mut new_shard = shard_with_clock(&clock);
+            let new_timers = [(); 3].map(|()| new_shard.add(TICK, 2));
             let answers = canceller.join().expect("no panic");
             let cancelled = answers.iter().filter(|(_, it)| *it == Cancel::Cancelled).count();
             assert_eq!(cancelled + handed_back, handles.len(), "{answers:?}");

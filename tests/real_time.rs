@@ -30,10 +30,10 @@ const LONG_DELAY: Duration = Duration::from_secs(100);
 const OPERATING_TIME: Duration = Duration::from_millis(60);
 
 /// A timer that is this late has missed its wake-up.
-const LATENESS_MAX: u64 = 2_000_000_000;
+const LATENESS_MAX_NANOS: u64 = 2_000_000_000;
 
 /// The upper bound of slack, spread and tick.
-const SLACK_MAX: u64 = 10_000_000;
+const SLACK_MAX_NANOS: u64 = 10_000_000;
 
 static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
@@ -42,11 +42,11 @@ thread_local! {
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
 
-fn now() -> u64 {
+fn now_nanos() -> u64 {
     nanos(ORIGIN.elapsed())
 }
 
-fn delay() -> Duration {
+fn random_delay() -> Duration {
     match fastrand::u8(..8) {
         0 => Duration::ZERO,
         1 => Duration::from_nanos(fastrand::u64(..2_000)),
@@ -61,9 +61,9 @@ struct Timer {
     /// `None` for a one-shot timer.
     period: Option<u64>,
     /// The earliest deadline that was requested so far.
-    earliest: AtomicU64,
-    /// The latest requested deadline, plus `SLACK_MAX`.
-    latest: AtomicU64,
+    earliest_deadline: AtomicU64,
+    /// The latest requested deadline, plus `SLACK_MAX_NANOS`.
+    latest_firing: AtomicU64,
     was_reset: AtomicBool,
     handle: OnceLock<TimerHandle>,
     is_running: AtomicBool,
@@ -91,12 +91,12 @@ impl Drop for Captures {
 
 impl Timer {
     fn new(delay: Duration, is_periodic: bool) -> Arc<Self> {
-        let (added, delay) = (now(), nanos(delay));
+        let (added, delay) = (now_nanos(), nanos(delay));
         Arc::new(Self {
             added,
             period: is_periodic.then_some(delay),
-            earliest: (added + delay).into(),
-            latest: (added + delay + SLACK_MAX).into(),
+            earliest_deadline: (added + delay).into(),
+            latest_firing: (added + delay + SLACK_MAX_NANOS).into(),
             was_reset: false.into(),
             handle: OnceLock::new(),
             is_running: false.into(),
@@ -120,15 +120,16 @@ impl Timer {
     }
 
     fn run(&self, round: &Arc<Round>) {
-        let now = now();
+        let now = now_nanos();
         assert!(!self.is_running.swap(true, SeqCst), "two runs at once");
         let runs = self.runs.fetch_add(1, SeqCst) + 1;
         assert_eq!(self.cancels.load(SeqCst), 0, "a run after a cancel");
         assert!(runs == 1 || self.period.is_some(), "fired twice");
         if runs == 1 {
-            let (earliest, latest) = (self.earliest.load(SeqCst), self.latest.load(SeqCst));
-            assert!(now >= earliest, "early by {} ns", earliest - now);
-            assert!(now < latest + LATENESS_MAX, "late by {} ns", now - latest);
+            let (earliest_deadline, latest_firing) =
+                (self.earliest_deadline.load(SeqCst), self.latest_firing.load(SeqCst));
+            assert!(now >= earliest_deadline, "early by {} ns", earliest_deadline - now);
+            assert!(now < latest_firing + LATENESS_MAX_NANOS, "late by {} ns", now - latest_firing);
         }
         if let Some(period) = self.period.filter(|_| !self.was_reset.load(SeqCst)) {
             assert!(now >= self.added + period * u64::from(runs), "run {runs} is early");
@@ -147,11 +148,11 @@ impl Timer {
 
     fn reset(&self) {
         let Some(handle) = self.handle.get() else { return };
-        let (delay, deadline) = (delay(), now());
+        let (delay, deadline) = (random_delay(), now_nanos());
         let deadline = deadline + nanos(delay);
         self.was_reset.store(true, SeqCst);
-        self.earliest.fetch_min(deadline, SeqCst);
-        self.latest.fetch_max(deadline + SLACK_MAX, SeqCst);
+        self.earliest_deadline.fetch_min(deadline, SeqCst);
+        self.latest_firing.fetch_max(deadline + SLACK_MAX_NANOS, SeqCst);
         let _ = match fastrand::u8(..4) {
             0 => handle.reset(When::at(*ORIGIN + Duration::from_nanos(deadline))),
             1 => handle
@@ -165,8 +166,8 @@ impl Timer {
     fn cancel(&self) {
         let Some(handle) = self.handle.get() else { return };
         let had_ended = self.has_ended();
-        let waits = fastrand::u8(..2) == 0;
-        let (answer, has_waited) = match waits.then(|| handle.cancel_wait()) {
+        let uses_cancel_wait = fastrand::u8(..2) == 0;
+        let (answer, has_waited) = match uses_cancel_wait.then(|| handle.cancel_wait()) {
             Some(Ok(answer)) => (answer, true),
             _ => (handle.cancel(), false),
         };
@@ -199,8 +200,8 @@ impl Round {
         self.operations_in_progress.fetch_add(1, SeqCst);
         if !self.is_closing.load(SeqCst) {
             match fastrand::u8(..4) {
-                0 if HAS_WHEEL.get() => self.add_own(),
-                0 | 1 => self.add_elsewhere(),
+                0 if HAS_WHEEL.get() => self.add_to_own_wheel(),
+                0 | 1 => self.add_to_random_wheel(),
                 2 => _ = self.recent_timer().map(|timer| timer.cancel()),
                 _ => _ = self.recent_timer().map(|timer| timer.reset()),
             }
@@ -210,8 +211,8 @@ impl Round {
 
     fn recent_timer(&self) -> Option<Arc<Timer>> {
         let timers = self.timers.lock().unwrap();
-        let back = fastrand::usize(..200);
-        timers.get(timers.len().checked_sub(back + 1)?).cloned()
+        let distance = fastrand::usize(..200);
+        timers.get(timers.len().checked_sub(distance + 1)?).cloned()
     }
 
     /// Adds a timer by `add`, which returns `None` if the wheel is full.
@@ -219,7 +220,7 @@ impl Round {
         self: &Arc<Self>,
         add: impl FnOnce(Duration, Option<Duration>, Captures) -> Option<TimerHandle>,
     ) {
-        let delay = delay();
+        let delay = random_delay();
         let period = (fastrand::u8(..8) == 0).then(|| delay.max(Duration::from_millis(1)));
         let timer = Timer::new(period.unwrap_or(delay), period.is_some());
         if let Some(handle) = add(delay, period, Captures(Arc::clone(&timer))) {
@@ -228,7 +229,7 @@ impl Round {
         }
     }
 
-    fn add_own(self: &Arc<Self>) {
+    fn add_to_own_wheel(self: &Arc<Self>) {
         let round = Arc::clone(self);
         self.add(|delay, period, timer| match period {
             Some(period) => local_timer().try_add_periodic(period, move || timer.run(&round)).ok(),
@@ -236,7 +237,7 @@ impl Round {
         });
     }
 
-    fn add_elsewhere(self: &Arc<Self>) {
+    fn add_to_random_wheel(self: &Arc<Self>) {
         let (round, shard) = (Arc::clone(self), {
             let shards = self.shards.lock().unwrap();
             shards[fastrand::usize(..shards.len())].clone()
@@ -268,12 +269,12 @@ impl Round {
         }
         config.install().expect("a new thread");
         self.shards.lock().unwrap().push(local_timer().shard_ref());
-        let way = fastrand::u8(..3);
+        let sleep_method = fastrand::u8(..3);
         while !self.have_all_ended.load(SeqCst) {
             for _ in 0..fastrand::u64(..4) {
                 self.random_operation();
             }
-            match way {
+            match sleep_method {
                 _ if has_hook => local_timer().sleep_with(|timeout| {
                     let (lock, condvar) = &*signal;
                     let timeout = timeout.unwrap_or(Duration::MAX);
@@ -286,7 +287,7 @@ impl Round {
                 _ => local_timer()
                     .run_until(|| fastrand::u8(..3) == 0 || self.have_all_ended.load(SeqCst)),
             }
-            local_timer().turn_within(if way == 0 { 5 } else { usize::MAX });
+            local_timer().turn_within(if sleep_method == 0 { 5 } else { usize::MAX });
         }
         // Collects the timers that were cancelled during the last turn.
         while local_timer().turn().behind {}
@@ -298,7 +299,7 @@ impl Round {
 
 /// Ends the process at the first panic, because the library catches panics of callbacks, and other
 /// threads may wait for a thread that has panicked.
-fn end_at_first_panic() {
+fn exit_at_first_panic() {
     panic::set_hook(Box::new(|panic| {
         let _ = writeln!(io::stderr(), "{panic}");
         process::exit(101);
@@ -307,7 +308,7 @@ fn end_at_first_panic() {
 
 #[test]
 fn random_timers_of_real_threads_end_once_and_in_time() {
-    end_at_first_panic();
+    exit_at_first_panic();
     for seed in 0..scaled(16) {
         let round = Arc::<Round>::default();
         thread::scope(|scope| {
@@ -317,8 +318,8 @@ fn random_timers_of_real_threads_end_once_and_in_time() {
             }
             wait_until("the wheels exist", || round.shards.lock().unwrap().len() == OWNERS);
             fastrand::seed(seed);
-            let begun = Instant::now();
-            while begun.elapsed() < OPERATING_TIME {
+            let start = Instant::now();
+            while start.elapsed() < OPERATING_TIME {
                 round.random_operation();
                 thread::sleep(Duration::from_micros(fastrand::u64(..2_000)));
             }
@@ -327,8 +328,10 @@ fn random_timers_of_real_threads_end_once_and_in_time() {
                 round.operations_in_progress.load(SeqCst) == 0
             });
             let timers = round.timers.lock().unwrap().clone();
-            let is_soon = |timer: &Timer| timer.latest.load(SeqCst) < now() + nanos(LONG_DELAY) / 2;
-            let must_cancel = |timer: &&Arc<Timer>| timer.period.is_some() || !is_soon(timer);
+            let fires_soon = |timer: &Timer| {
+                timer.latest_firing.load(SeqCst) < now_nanos() + nanos(LONG_DELAY) / 2
+            };
+            let must_cancel = |timer: &&Arc<Timer>| timer.period.is_some() || !fires_soon(timer);
             timers.iter().filter(must_cancel).for_each(|timer| timer.cancel());
             wait_until("all timers have ended", || timers.iter().all(|it| it.has_ended()));
             round.have_all_ended.store(true, SeqCst);

@@ -11,7 +11,7 @@ use std::{fs::File, io::Read, mem};
 use kinds::{Handle, MakeTimers, TimerSet, for_each_kind};
 
 /// Returns the resident bytes of this process. Allocates nothing.
-fn resident() -> i64 {
+fn resident_bytes() -> i64 {
     let mut status = [0; 4096];
     let read = File::open("/proc/self/status").and_then(|mut file| file.read(&mut status));
     let status = str::from_utf8(&status[..read.expect("readable")]).expect("a text");
@@ -23,20 +23,20 @@ fn resident() -> i64 {
 /// One test, because a concurrent test would change the resident memory.
 #[test]
 fn resident_memory_follows_the_timers() {
-    for_each_kind(ten_timers_take_few_bytes);
-    for_each_kind(memory_of_a_burst_is_freed);
+    for_each_kind(assert_ten_timers_take_few_bytes);
+    for_each_kind(assert_memory_of_a_burst_is_freed);
 }
 
 /// Most of the unused memory of a page is not resident.
-fn ten_timers_take_few_bytes(make: MakeTimers<'_>) {
-    let before = resident();
+fn assert_ten_timers_take_few_bytes(make: MakeTimers<'_>) {
+    let before = resident_bytes();
     let mut wheels: Vec<_> = (0..20).map(|_| make()).collect();
     for timers in &mut wheels {
         (1..=10).for_each(|tick| _ = timers.add(tick));
     }
-    let each = (resident() - before) / 20;
-    println!("{each} bytes for ten timers");
-    assert!(each < 192 << 10, "{each} bytes for ten timers");
+    let bytes_each = (resident_bytes() - before) / 20;
+    println!("{bytes_each} bytes for ten timers");
+    assert!(bytes_each < 192 << 10, "{bytes_each} bytes for ten timers");
     // Leaked: if the allocator reused the pages, it would zero them and so make them resident.
     mem::forget(wheels);
 }
@@ -50,7 +50,7 @@ fn turn_until_memory_is_freed(timers: &mut dyn TimerSet) {
 }
 
 /// Allocations between the pages keep the heap from shrinking.
-fn memory_of_a_burst_is_freed(make: MakeTimers<'_>) {
+fn assert_memory_of_a_burst_is_freed(make: MakeTimers<'_>) {
     const BURST: i64 = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
     let mut random = fastrand::Rng::with_seed(1);
     let mut timers = make();
@@ -58,22 +58,25 @@ fn memory_of_a_burst_is_freed(make: MakeTimers<'_>) {
     let mut handles: Vec<Handle> = (0..BURST).map(|_| timers.add(1)).collect();
     handles.clear();
     turn_until_memory_is_freed(&mut *timers);
-    let mut others = Vec::with_capacity(1_000_000);
+    let mut other_allocations = Vec::with_capacity(1_000_000);
     for burst in 1..3 {
-        let before = resident();
-        for one in 0..BURST {
+        let before = resident_bytes();
+        for number in 0..BURST {
             handles.push(timers.add(random.u32(10_000..70_000)));
-            if one % 1_000 == 0 {
-                others.push(Box::new([1_u8; 100]));
+            if number % 1_000 == 0 {
+                other_allocations.push(Box::new([1_u8; 100]));
             }
         }
-        let full = resident() - before;
+        let full_bytes = resident_bytes() - before;
         random.shuffle(&mut handles);
         assert!(handles.drain(..).all(|handle| timers.cancel(handle)));
         turn_until_memory_is_freed(&mut *timers);
-        let left = resident() - before;
-        println!("burst {burst}: {full} bytes, {left} left");
-        assert!(full > BURST * 40, "{full} bytes for {BURST}");
-        assert!(left <= full / 10, "{left} bytes left of {full} after burst {burst}");
+        let left_bytes = resident_bytes() - before;
+        println!("burst {burst}: {full_bytes} bytes, {left_bytes} left");
+        assert!(full_bytes > BURST * 40, "{full_bytes} bytes for {BURST}");
+        assert!(
+            left_bytes <= full_bytes / 10,
+            "{left_bytes} bytes left of {full_bytes} after burst {burst}"
+        );
     }
 }

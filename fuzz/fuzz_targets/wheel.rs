@@ -23,16 +23,16 @@ fuzz_target!(|bytes: &[u8]| {
 
 fn compare<const LEVEL_BITS: u32, const LEVELS: usize>(bytes: &mut Unstructured<'_>) {
     let start = model::any_start_time(&mut |bound| choose(bytes, bound));
-    let mut pair = model::ModelledWheel::<LEVEL_BITS, LEVELS>::starting_at(start);
+    let mut modelled_wheel = model::ModelledWheel::<LEVEL_BITS, LEVELS>::starting_at(start);
     while !bytes.is_empty() {
-        pair.any_operation(&mut |bound| choose(bytes, bound), LIVE_MAX);
+        modelled_wheel.do_random_operation(&mut |bound| choose(bytes, bound), LIVE_MAX);
         // The check of a large geometry takes too long.
         #[cfg(debug_assertions)]
         if LEVEL_BITS < 4 {
-            pair.wheel.check();
+            modelled_wheel.wheel.check();
         }
     }
-    pair.finish();
+    modelled_wheel.fire_all_remaining();
 }
 
 /// Returns a number below `bound`, or 0 if the bytes are used up.

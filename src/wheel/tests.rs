@@ -10,21 +10,21 @@ type TinyWheel<T> = Wheel<T, 2, 32>;
 /// Compares the wheel with a model, under the small limits of unit tests.
 #[cfg(all(feature = "std", not(loom)))]
 mod with_tiny_limits {
-    use super::super::model::{agrees_with_the_model, common::scaled};
+    use super::super::model::{assert_agrees_with_the_model, common::scaled};
 
     #[test]
     fn a_wheel_of_1_bit_agrees_with_the_model() {
-        agrees_with_the_model::<1, 64>(scaled(8_000), 500, 40);
+        assert_agrees_with_the_model::<1, 64>(scaled(8_000), 500, 40);
     }
 
     #[test]
     fn a_wheel_of_2_bits_agrees_with_the_model() {
-        agrees_with_the_model::<2, 32>(scaled(16_000), 500, 40);
+        assert_agrees_with_the_model::<2, 32>(scaled(16_000), 500, 40);
     }
 
     #[test]
     fn a_wheel_of_3_bits_agrees_with_the_model() {
-        agrees_with_the_model::<3, 22>(scaled(16_000), 500, 12);
+        assert_agrees_with_the_model::<3, 22>(scaled(16_000), 500, 12);
     }
 }
 

@@ -11,8 +11,8 @@ use std::{
 use corewheel::{Cancel, Config, PanicPlace, PanicReport, Shard, ShardRef, local_timer};
 
 use crate::support::{
-    Counter, HOUR, Log, TICK, WAKE_AT_QUEUED_MESSAGES, assert_ends_soon, cancel_all_remotely,
-    cancel_remotely, from_another_thread, in_checked_virtual_time, in_virtual_time, manual_shard,
+    Counter, HOUR, Log, TICK, WAKE_AT_QUEUED_MESSAGES, assert_ends_soon, call_from_another_thread,
+    cancel_all_remotely, cancel_remotely, in_checked_virtual_time, in_virtual_time, manual_shard,
     must_not_run, on_a_thread, on_configured_thread, turn_after, with_counted_wakes,
 };
 
@@ -24,12 +24,12 @@ fn an_owners_reset_in_a_sleep_does_not_suppress_a_later_wake() {
         local_timer().add(TICK * 10, || ());
         let sleep = local_timer().prepare_sleep();
         assert_eq!(sleep.timeout(), Some(TICK * 10));
-        let unadmitted = from_another_thread(|own| own.add(HOUR, must_not_run));
+        let unadmitted = call_from_another_thread(|own| own.add(HOUR, must_not_run));
         for delay in [HOUR * 2, TICK * 10, HOUR] {
             assert!(unadmitted.reset(delay));
             assert_eq!(wakes.get(), 0);
         }
-        from_another_thread(|own| _ = own.add(TICK * 2, || ()));
+        call_from_another_thread(|own| _ = own.add(TICK * 2, || ()));
         assert_eq!(wakes.get(), 1);
         drop(sleep);
         assert_eq!(turn_after(clock, 10).fired, 2);
@@ -48,11 +48,13 @@ fn a_failed_wake_up_is_retried_every_1024_cancels() {
     on_configured_thread(Config::new().wake_hook(fails_twice).panic_hook(report), |_| {
         let timers: Vec<_> = (0..3_000).map(|_| local_timer().add(HOUR, must_not_run)).collect();
         let sleep = local_timer().prepare_sleep();
-        let mut done = 0;
-        for (until, woken) in [(1, 1), (1_023, 1), (1_024, 2), (2_047, 2), (2_048, 3), (3_000, 3)] {
-            cancel_all_remotely(&timers[done..until]);
-            assert_eq!(wakes.get(), woken, "after {until} cancels");
-            done = until;
+        let mut cancelled_count = 0;
+        for (cancel_count, woken) in
+            [(1, 1), (1_023, 1), (1_024, 2), (2_047, 2), (2_048, 3), (3_000, 3)]
+        {
+            cancel_all_remotely(&timers[cancelled_count..cancel_count]);
+            assert_eq!(wakes.get(), woken, "after {cancel_count} cancels");
+            cancelled_count = cancel_count;
         }
         drop(sleep);
         assert_eq!(reports.get(), 2);
@@ -67,9 +69,9 @@ fn remotely_reset_timers_expire_in_tick_order() {
     clock.advance(TICK);
     shard.turn();
     assert!(shard.next_expired().is_none());
-    from_another_thread(|_| {
-        for (timer, at) in timers.into_iter().zip([5, 1, 3, 2]) {
-            assert!(timer.reset(TICK * at));
+    call_from_another_thread(|_| {
+        for (timer, expected_tick) in timers.into_iter().zip([5, 1, 3, 2]) {
+            assert!(timer.reset(TICK * expected_tick));
         }
     });
     clock.advance(TICK * 10);
@@ -84,7 +86,7 @@ fn a_remote_reset_to_a_tick_that_a_turn_has_passed_touches_the_timer() {
     in_virtual_time(|_| {
         let timer = local_timer().add(HOUR, || ());
         local_timer().turn();
-        from_another_thread(|_| assert!(timer.reset(Duration::ZERO)));
+        call_from_another_thread(|_| assert!(timer.reset(Duration::ZERO)));
         let turn = local_timer().turn();
         assert_eq!((turn.fired, turn.touched), (1, 1));
     });
@@ -98,7 +100,7 @@ fn remote_closures_run_in_fifo_order() {
         in_virtual_time(|_| {
             let ran = Log::new();
             let submit = |from: usize| {
-                from_another_thread(|own| {
+                call_from_another_thread(|own| {
                     (from..from + count).for_each(|number| _ = own.run(ran.writer(number)));
                 });
             };
@@ -136,18 +138,18 @@ fn pending_is_exact_for_admitted_timers_during_a_sleep() {
 
 #[test]
 fn bug_22_a_remote_add_during_a_turn_fires_later() {
-    fn again(owner: ShardRef, runs: Counter) {
+    fn run_again(owner: ShardRef, runs: Counter) {
         let to = owner.clone();
         let callback = move || {
             runs.increment();
-            again(owner, runs);
+            run_again(owner, runs);
         };
         on_a_thread(|| to.add(Duration::ZERO, callback));
     }
     in_checked_virtual_time(|_| {
         let (owner, runs) = (local_timer().shard_ref(), Counter::default());
         let first_runs = runs.clone();
-        local_timer().add(Duration::ZERO, move || again(owner, first_runs));
+        local_timer().add(Duration::ZERO, move || run_again(owner, first_runs));
         assert_eq!((local_timer().turn().fired, runs.get()), (1, 0));
         for run in 1..100 {
             assert_eq!(local_timer().time_until_next(), Some(Duration::ZERO));
@@ -177,7 +179,7 @@ fn bug_33_a_callback_may_take_the_callers_lock() {
                 (turn_after(clock, 1), local_timer().turn())
             })
         });
-        let held = shared_mutex.lock().expect("no panic");
+        let held_lock = shared_mutex.lock().expect("no panic");
         let (run, others) = handles.recv().expect("the timers are added");
         running.wait();
         assert_eq!((run.cancel(), run.is_pending()), (Cancel::Running, false));
@@ -186,7 +188,7 @@ fn bug_33_a_callback_may_take_the_callers_lock() {
         let mut shard = Shard::new();
         shard.add(HOUR, ());
         assert_eq!(shard.drain().len(), 1);
-        drop(held);
+        drop(held_lock);
         let (turn, next) = owner.join().expect("no panic");
         assert_eq!((turn.fired, next.collected, next.live), (1, WAKE_AT_QUEUED_MESSAGES, 0));
         assert_eq!(run.cancel(), Cancel::Ended);

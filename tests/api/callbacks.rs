@@ -13,9 +13,9 @@ use corewheel::{
 };
 
 use crate::support::{
-    ADDS, Counter, HOUR, Log, OnDrop, TICK, assert_counts_add_up, cancel_remotely,
-    in_checked_virtual_time, must_not_run, on_a_thread, on_configured_thread, turn_after,
-    wait_until, with_valid_counts,
+    ADD_CALLS, Counter, HOUR, Log, OnDrop, TICK, assert_counts_add_up, cancel_remotely,
+    in_checked_virtual_time, must_not_run, on_a_thread, on_configured_thread, run_and_check_counts,
+    turn_after, wait_until,
 };
 
 // ---- P5: uses of the wheel
@@ -90,10 +90,11 @@ fn bug_09_called_and_dropped_wakers_may_use_the_wheel() {
 
 /// Adds a periodic timer of one tick that passes its handle to `run`.
 fn add_with_handle(mut run: impl FnMut(TimerHandle) + 'static) -> TimerHandle {
-    let own = Rc::new(Cell::new(None));
-    let given = Rc::clone(&own);
-    let handle = local_timer().add_periodic(TICK, move || run(given.get().expect("set below")));
-    own.set(Some(handle));
+    let handle_cell = Rc::new(Cell::new(None));
+    let filled_cell = Rc::clone(&handle_cell);
+    let handle =
+        local_timer().add_periodic(TICK, move || run(filled_cell.get().expect("set below")));
+    handle_cell.set(Some(handle));
     handle
 }
 
@@ -109,9 +110,9 @@ fn a_period_set_in_a_run_counts_from_that_run() {
         assert_eq!(turn_after(clock, 1).fired, 1);
         assert!(!slower.is_pending());
         let slower = add_with_handle(move |own| assert!(set(own, 5)));
-        let at = local_timer().deadline(slower).expect("the timer is pending");
+        let deadline = local_timer().deadline(slower).expect("the timer is pending");
         assert_eq!(turn_after(clock, 1).fired, 1);
-        assert_eq!(local_timer().deadline(slower), Some(at + TICK * 5));
+        assert_eq!(local_timer().deadline(slower), Some(deadline + TICK * 5));
     });
 }
 
@@ -190,7 +191,7 @@ fn expected_reports(place: PanicPlace, messages: &[&str]) -> Reports {
     messages.iter().map(|&message| (place, message.to_owned())).collect()
 }
 
-fn when_dropped(dropped: impl FnMut() + 'static) -> impl FnOnce() + 'static {
+fn callback_that_runs_when_dropped(dropped: impl FnMut() + 'static) -> impl FnOnce() + 'static {
     let captured = OnDrop(dropped);
     move || {
         let _captured = captured;
@@ -198,8 +199,8 @@ fn when_dropped(dropped: impl FnMut() + 'static) -> impl FnOnce() + 'static {
     }
 }
 
-fn panics_when_dropped(message: &'static str) -> impl FnOnce() + 'static {
-    when_dropped(move || panic!("{message}"))
+fn callback_that_panics_when_dropped(message: &'static str) -> impl FnOnce() + 'static {
+    callback_that_runs_when_dropped(move || panic!("{message}"))
 }
 
 #[test]
@@ -223,10 +224,11 @@ fn a_report_carries_the_message_and_the_payload() {
 #[test]
 fn a_destructor_that_panics_is_reported_wherever_it_runs() {
     let reports = reports_of(|clock| {
-        let handle = local_timer().add(TICK, panics_when_dropped("by the owner"));
-        let guard = local_timer().add(TICK, panics_when_dropped("by a guard")).guard();
-        let local = local_timer().add_local(TICK, panics_when_dropped("locally"));
-        let collected = local_timer().add(TICK, panics_when_dropped("in a turn"));
+        let handle = local_timer().add(TICK, callback_that_panics_when_dropped("by the owner"));
+        let guard =
+            local_timer().add(TICK, callback_that_panics_when_dropped("by a guard")).guard();
+        let local = local_timer().add_local(TICK, callback_that_panics_when_dropped("locally"));
+        let collected = local_timer().add(TICK, callback_that_panics_when_dropped("in a turn"));
         assert_eq!(handle.cancel(), Cancel::Cancelled);
         drop(guard);
         assert_eq!(local.cancel(), Cancel::Cancelled);
@@ -234,7 +236,7 @@ fn a_destructor_that_panics_is_reported_wherever_it_runs() {
         assert_eq!(turn_after(clock, 2).fired, 0);
         let counts = local_timer().counts();
         assert_eq!((counts.cancelled, counts.live, counts.panicked), (4, 0, 4));
-        local_timer().add(TICK, panics_when_dropped("at the end"));
+        local_timer().add(TICK, callback_that_panics_when_dropped("at the end"));
     });
     let messages = ["by the owner", "by a guard", "locally", "in a turn", "at the end"];
     assert_eq!(reports, expected_reports(PanicPlace::Drop, &messages));
@@ -252,7 +254,7 @@ fn a_destructor_of_a_cancelled_timer_may_use_the_wheel() {
             assert_eq!(turn_after(&now, 1).fired, 1);
             seen.write(0);
         };
-        own.set(Some(local_timer().add(TICK, when_dropped(dropped))));
+        own.set(Some(local_timer().add(TICK, callback_that_runs_when_dropped(dropped))));
         assert_eq!(own.get().map(TimerHandle::cancel), Some(Cancel::Cancelled));
         assert_eq!(turn_after(clock, 2).fired, 2);
         assert_eq!(log.take(), [1, 0, 2, 3]);
@@ -267,7 +269,7 @@ fn a_panic_hook_that_panics_does_not_stop_the_turn() {
         let runs = Counter::default();
         local_timer().add(TICK, || panic!("first"));
         local_timer().add(TICK * 2, runs.callback());
-        let dropped = local_timer().add(TICK * 2, panics_when_dropped("second"));
+        let dropped = local_timer().add(TICK * 2, callback_that_panics_when_dropped("second"));
         assert_eq!(dropped.cancel(), Cancel::Cancelled);
         assert_eq!(turn_after(clock, 2).fired, 2);
         assert_eq!((runs.get(), local_timer().counts().panicked), (1, 2));
@@ -301,7 +303,9 @@ fn with_wake_hook(test: impl FnOnce(&ManualClock) + Send) {
             hook();
         }
     };
-    on_configured_thread(Config::new().wake_hook(hook), |clock| with_valid_counts(|| test(clock)));
+    on_configured_thread(Config::new().wake_hook(hook), |clock| {
+        run_and_check_counts(|| test(clock))
+    });
 }
 
 fn set_wake_hook(hook: impl FnMut() + 'static) {
@@ -320,7 +324,7 @@ fn set_turning_wake_hook(clock: &ManualClock) {
 
 #[test]
 fn a_wake_hook_may_add_cancel_reset_and_announce_a_sleep() {
-    for (name, add) in ADDS {
+    for (name, add) in ADD_CALLS {
         with_wake_hook(|clock| {
             let runs = Counter::default();
             let [ended, moved] = [(); 2].map(|()| local_timer().add(TICK * 100, runs.callback()));
@@ -343,17 +347,17 @@ fn a_wake_hook_may_add_cancel_reset_and_announce_a_sleep() {
 #[test]
 fn a_sleep_announced_by_a_wake_hook_outlasts_the_hook() {
     with_wake_hook(|_| {
-        let left = Rc::new(RefCell::new(None));
-        let place = Rc::clone(&left);
+        let kept_sleep = Rc::new(RefCell::new(None));
+        let place = Rc::clone(&kept_sleep);
         let sleep = local_timer().prepare_sleep();
         set_wake_hook(move || *place.borrow_mut() = Some(local_timer().prepare_sleep()));
         local_timer().add(TICK * 50, must_not_run);
         assert!(hook_was_called());
-        assert_eq!(left.borrow().as_ref().and_then(PreparedSleep::timeout), Some(TICK * 50));
+        assert_eq!(kept_sleep.borrow().as_ref().and_then(PreparedSleep::timeout), Some(TICK * 50));
         set_wake_hook(|| ());
         local_timer().add(TICK * 20, must_not_run);
         assert!(hook_was_called(), "an earlier timer ends the sleep");
-        drop((sleep, left));
+        drop((sleep, kept_sleep));
     });
 }
 
@@ -387,7 +391,8 @@ fn a_wake_hook_may_be_called_inside_a_callback_and_a_destructor() {
         drop(sleep);
 
         let run = runs.callback();
-        let adds = when_dropped(move || _ = local_timer().add(TICK, run.clone()));
+        let adds =
+            callback_that_runs_when_dropped(move || _ = local_timer().add(TICK, run.clone()));
         let handle = local_timer().add(TICK * 100, adds);
         assert_eq!((turn_after(clock, 1).fired, runs.get()), (1, 1));
         let _sleep = local_timer().prepare_sleep();
@@ -413,11 +418,11 @@ fn a_wake_hook_called_by_an_add_or_a_reset_may_turn() {
             assert_eq!(runs.get(), runs_after);
         }
         runs.take();
-        for (ran, (name, add)) in (1..).zip(ADDS) {
+        for (run_number, (name, add)) in (1..).zip(ADD_CALLS) {
             let _sleep = local_timer().prepare_sleep();
             set_turning_wake_hook(clock);
             add(TICK, Box::new(runs.callback()));
-            assert!(hook_was_called() && runs.get() == ran, "{name}");
+            assert!(hook_was_called() && runs.get() == run_number, "{name}");
         }
     });
 }

@@ -18,44 +18,44 @@ use crate::support::{
     spawn_owner, wait_until,
 };
 
-/// Controls a callback whose run lasts until the test sends `end`.
+/// Controls a callback whose run lasts until the test sends to `end_sender`.
 struct SlowCallback {
-    runs: Receiver<()>,
-    end: Sender<()>,
-    over: Arc<AtomicBool>,
+    run_receiver: Receiver<()>,
+    end_sender: Sender<()>,
+    has_ended: Arc<AtomicBool>,
 }
 
 fn slow_callback() -> (SlowCallback, impl FnMut() + Send + 'static) {
-    let ((run, runs), (end, ended)) = (mpsc::channel(), mpsc::channel());
-    let over = Arc::new(AtomicBool::new(false));
-    let returned = Arc::clone(&over);
+    let ((run, run_receiver), (end_sender, end_receiver)) = (mpsc::channel(), mpsc::channel());
+    let has_ended = Arc::new(AtomicBool::new(false));
+    let has_ended_clone = Arc::clone(&has_ended);
     let callback = move || {
         run.send(()).expect("the test waits");
-        ended.recv_timeout(TOO_LONG).expect("the test ends the run");
+        end_receiver.recv_timeout(TOO_LONG).expect("the test ends the run");
         // Relaxed: `cancel_wait` itself must make the store visible.
-        returned.store(true, Ordering::Relaxed);
+        has_ended_clone.store(true, Ordering::Relaxed);
     };
-    (SlowCallback { runs, end, over }, callback)
+    (SlowCallback { run_receiver, end_sender, has_ended }, callback)
 }
 
 impl SlowCallback {
     /// Asserts that three waiters return `Running`, and only after the running callback has ended.
     fn assert_waited_for(&self, handle: TimerHandle) {
-        self.runs.recv_timeout(TOO_LONG).expect("the callback runs");
-        let (waiting, over) = (AtomicU64::new(0), &self.over);
+        self.run_receiver.recv_timeout(TOO_LONG).expect("the callback runs");
+        let (waiting, has_ended) = (AtomicU64::new(0), &self.has_ended);
         thread::scope(|scope| {
             let wait = || {
                 waiting.fetch_add(1, Ordering::SeqCst);
                 let answer = handle.cancel_wait();
                 waiting.fetch_sub(1, Ordering::SeqCst);
-                (answer, over.load(Ordering::Relaxed))
+                (answer, has_ended.load(Ordering::Relaxed))
             };
             let waiters = [(); 3].map(|()| scope.spawn(wait));
             wait_until("three threads wait", || waiting.load(Ordering::SeqCst) == 3);
             // A faulty call that does not wait would return within this time.
             thread::sleep(Duration::from_millis(30));
             assert_eq!(waiting.load(Ordering::SeqCst), 3, "a waiter returned early");
-            self.end.send(()).expect("the callback waits");
+            self.end_sender.send(()).expect("the callback waits");
             let answers = waiters.map(|waiter| waiter.join().expect("no panic"));
             assert_eq!(answers, [(Ok(Cancel::Running), true); 3]);
         });

@@ -11,7 +11,7 @@ use std::{
 
 use corewheel::{Clock, Config, Shard, local_timer};
 
-use crate::support::{HOUR, expired, on_a_thread, scaled};
+use crate::support::{HOUR, on_a_thread, scaled, turn_and_expire};
 
 /// Uses the shortest tick, so that rounding hides no error.
 fn shard(clock: Clock) -> Shard<Instant> {
@@ -59,10 +59,10 @@ fn all_clocks_have_the_same_rate() {
     thread::sleep(Duration::from_millis(1_100));
     for (shard, [before, earlier, after]) in shards.iter().zip(first) {
         let [later_before, later, later_after] = read(shard);
-        let (shown, tolerance) = (later - earlier, Duration::from_millis(20));
+        let (shown_time, tolerance) = (later - earlier, Duration::from_millis(20));
         let (min, max) = (later_before - after, later_after - before);
-        let is_right = min <= shown + tolerance && shown <= max + tolerance;
-        assert!(is_right, "{shown:?} in {min:?} to {max:?}");
+        let has_same_rate = min <= shown_time + tolerance && shown_time <= max + tolerance;
+        assert!(has_same_rate, "{shown_time:?} in {min:?} to {max:?}");
     }
 }
 
@@ -72,7 +72,7 @@ fn a_turn_after_time_until_next_fires_the_timer() {
     for _ in 0..20 {
         shard.add(Duration::from_millis(2), Instant::now());
         thread::sleep(shard.time_until_next().expect("a timer is pending"));
-        assert_eq!(expired(&mut shard).len(), 1);
+        assert_eq!(turn_and_expire(&mut shard).len(), 1);
     }
 }
 
@@ -116,7 +116,7 @@ fn a_timer_without_delay_fires_in_the_next_turn_on_any_real_clock() {
                 0 => shard.add(Duration::ZERO, round),
                 _ => shard.add(shard.now(), round),
             };
-            assert_eq!(expired(&mut shard).len(), 1, "{round}");
+            assert_eq!(turn_and_expire(&mut shard).len(), 1, "{round}");
         }
     }
 }
@@ -163,9 +163,10 @@ fn spin_until(value: &AtomicU64, expected: u64) {
 fn a_clock_of_a_function_shows_its_time() {
     on_a_thread(|| {
         let millis = Arc::new(AtomicU64::new(0));
-        let (shown, origin) = (Arc::clone(&millis), Instant::now());
-        let clock =
-            Clock::from_fn(origin, move || Duration::from_millis(shown.load(Ordering::Relaxed)));
+        let (shown_time, origin) = (Arc::clone(&millis), Instant::now());
+        let clock = Clock::from_fn(origin, move || {
+            Duration::from_millis(shown_time.load(Ordering::Relaxed))
+        });
         Config::new().clock(clock).install().expect("a new thread");
         let shard = local_timer().shard_ref();
         local_timer().add(Duration::from_millis(10), || ());

@@ -11,15 +11,15 @@ use std::{
 use corewheel::{Cancel, Config, Shard, TimerHandle, Wheel};
 
 use crate::support::{
-    Counter, HOUR, OnDrop, TICK, assert_counts_add_up, cancel_remotely, expired, manual_shard,
-    on_a_thread, panics, wait_until,
+    Counter, HOUR, OnDrop, TICK, assert_counts_add_up, cancel_remotely, manual_shard, on_a_thread,
+    panics, turn_and_expire, wait_until,
 };
 
-type Expected = HashMap<TimerHandle, (Instant, u32)>;
+type ExpectedTimers = HashMap<TimerHandle, (Instant, u32)>;
 
-fn list(shard: &Shard<Rc<Cell<u32>>>) -> Expected {
+fn list_timers(shard: &Shard<Rc<Cell<u32>>>) -> ExpectedTimers {
     let listed = shard.iter().map(|(handle, deadline, value)| (handle, (deadline, value.get())));
-    let map: Expected = listed.collect();
+    let map: ExpectedTimers = listed.collect();
     assert_eq!(map.len(), shard.iter().count(), "a timer is listed twice");
     map
 }
@@ -28,12 +28,12 @@ fn list(shard: &Shard<Rc<Cell<u32>>>) -> Expected {
 fn iter_get_mut_and_retain_reach_exactly_the_pending_timers() {
     let (mut shard, clock) = manual_shard();
     let start = shard.now();
-    let mut map = Expected::new();
+    let mut map = ExpectedTimers::new();
     for number in 1..=2_000 {
         let handle = shard.add(TICK * number, Rc::new(Cell::new(number)));
         map.insert(handle, (start + TICK * number, number));
     }
-    assert_eq!(list(&shard), map);
+    assert_eq!(list_timers(&shard), map);
 
     // The owner cancels some timers, another thread cancels or resets others, and some fire.
     let handles: Vec<TimerHandle> = map.keys().copied().collect();
@@ -43,31 +43,31 @@ fn iter_get_mut_and_retain_reach_exactly_the_pending_timers() {
     let with_remainder = |remainder: u32| -> Vec<TimerHandle> {
         handles.iter().copied().filter(|handle| map[handle].1 % 7 == remainder).collect()
     };
-    let (cancelled, moved) = (with_remainder(1), with_remainder(2));
+    let (cancelled, reset_timers) = (with_remainder(1), with_remainder(2));
     on_a_thread(|| {
         assert!(cancelled.iter().all(|handle| handle.cancel() == Cancel::Cancelled));
-        assert!(moved.iter().all(|handle| handle.reset(HOUR)));
+        assert!(reset_timers.iter().all(|handle| handle.reset(HOUR)));
     });
     map.retain(|_, (_, number)| !matches!(*number % 7, 0 | 1));
-    for handle in &moved {
+    for handle in &reset_timers {
         map.get_mut(handle).expect("the timer is pending").0 = start + HOUR;
     }
-    assert_eq!(list(&shard), map);
+    assert_eq!(list_timers(&shard), map);
     assert!(cancelled.iter().all(|&handle| {
         !shard.contains(handle) && shard.get(handle).is_none() && shard.deadline(handle).is_none()
     }));
     clock.advance(TICK * 1_000);
-    for value in expired(&mut shard) {
+    for value in turn_and_expire(&mut shard) {
         map.retain(|_, (_, number)| *number != value.get());
     }
-    assert_eq!(list(&shard), map);
+    assert_eq!(list_timers(&shard), map);
 
     for (handle, (_, number)) in &mut map {
         *number += 10_000;
         *shard.get_mut(*handle).expect("the timer is pending") = Rc::new(Cell::new(*number));
         assert!(shard.contains(*handle));
     }
-    assert_eq!(list(&shard), map);
+    assert_eq!(list_timers(&shard), map);
     shard.retain(|handle, deadline, value| {
         assert_eq!(map[&handle], (deadline, value.get()));
         value.set(value.get() + 1);
@@ -77,7 +77,7 @@ fn iter_get_mut_and_retain_reach_exactly_the_pending_timers() {
         *number += 1;
         number.is_multiple_of(2)
     });
-    assert_eq!(list(&shard), map);
+    assert_eq!(list_timers(&shard), map);
     assert_eq!(shard.len(), map.len());
 
     shard.clear();
@@ -85,7 +85,7 @@ fn iter_get_mut_and_retain_reach_exactly_the_pending_timers() {
     assert!(map.keys().all(|&handle| handle.cancel() == Cancel::Ended));
     assert_counts_add_up(shard.counts());
     let handle = shard.add(TICK, Rc::default());
-    assert_eq!(list(&shard).into_keys().collect::<Vec<_>>(), [handle]);
+    assert_eq!(list_timers(&shard).into_keys().collect::<Vec<_>>(), [handle]);
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn a_borrowed_payload_survives_a_remote_cancel() {
     payload.callback()();
     assert_eq!(payload.get(), 2);
     assert!(shard.get(handle).is_none() && shard.get_mut(handle).is_none());
-    assert_eq!((shard.len(), expired(&mut shard).len(), shard.len()), (1, 0, 0));
+    assert_eq!((shard.len(), turn_and_expire(&mut shard).len(), shard.len()), (1, 0, 0));
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn peek_returns_the_earliest_pending_timer() {
     cancel_remotely(timers[3]);
     assert_eq!(peeked(&shard).map(|(_, value)| value), Some(3));
     clock.advance(TICK * 5);
-    assert_eq!(expired(&mut shard).len(), 2);
+    assert_eq!(turn_and_expire(&mut shard).len(), 2);
     assert_eq!(peeked(&shard), Some((timers[0], 7)));
 
     let mut wheel = Wheel::new();
@@ -188,33 +188,36 @@ fn peek_returns_the_earliest_pending_timer() {
 }
 
 /// Repeats `shrink_to_fit`, because a page stays while a thread of another test may be reading it.
-fn shrink_until(shard: &mut Shard<u32>, below: usize) {
+fn shrink_until_below(shard: &mut Shard<u32>, capacity_bound: usize) {
     let shard = RefCell::new(shard);
     wait_until("the spare pages are freed", || {
         shard.borrow_mut().shrink_to_fit();
-        shard.borrow().capacity() < below
+        shard.borrow().capacity() < capacity_bound
     });
 }
 
 #[test]
 fn shrink_to_fit_frees_spare_capacity_and_keeps_timers() {
     const MANY: usize = 50_000;
-    const PAGE: usize = 4_096;
+    const PAGE_LEN: usize = 4_096;
     let configured = Shard::<()>::with_config(Config::new().capacity(MANY)).expect("valid");
     assert!(configured.capacity() >= MANY);
     let (mut shard, clock) = manual_shard();
     shard.reserve(MANY);
     assert!(shard.capacity() >= MANY);
-    let kept = shard.add(TICK, 1);
-    shrink_until(&mut shard, 2 * PAGE);
+    let kept_timer = shard.add(TICK, 1);
+    shrink_until_below(&mut shard, 2 * PAGE_LEN);
     let timers: Vec<_> = (0..50_000).map(|number| shard.add(HOUR, number)).collect();
     assert!(shard.capacity() >= MANY);
-    let last = timers[MANY - 1];
+    let last_timer = timers[MANY - 1];
     assert!(timers[..MANY - 1].iter().all(|&timer| shard.cancel(timer).is_some()));
-    shrink_until(&mut shard, 3 * PAGE);
-    assert_eq!((shard.get(kept), shard.get(last), shard.len()), (Some(&1), Some(&49_999), 2));
+    shrink_until_below(&mut shard, 3 * PAGE_LEN);
+    assert_eq!(
+        (shard.get(kept_timer), shard.get(last_timer), shard.len()),
+        (Some(&1), Some(&49_999), 2)
+    );
     clock.advance(TICK);
-    assert_eq!(expired(&mut shard), [1]);
+    assert_eq!(turn_and_expire(&mut shard), [1]);
     assert_counts_add_up(shard.counts());
     assert_eq!(shard.drain().len(), 1);
     shard.shrink_to_fit();
@@ -224,7 +227,7 @@ fn shrink_to_fit_frees_spare_capacity_and_keeps_timers() {
     let keys: Vec<_> = (0..50_000).map(|number| wheel.insert(1_000 + number, number)).collect();
     assert!(keys[1..].iter().all(|&key| wheel.remove(key).is_some()));
     wheel.shrink_to_fit();
-    assert!(wheel.capacity() < 2 * PAGE, "{}", wheel.capacity());
+    assert!(wheel.capacity() < 2 * PAGE_LEN, "{}", wheel.capacity());
     assert_eq!((wheel.get(keys[0]), wheel.get(keys[1])), (Some(&0), None));
     #[cfg(debug_assertions)]
     wheel.check();

@@ -18,14 +18,14 @@ use crate::support::{
     panic_message, poll_with, wait_until, waker, waker_whose_clones_panic_in_drop,
 };
 
-fn start<R: Send + 'static>(
+fn start_cores<R: Send + 'static>(
     shards: usize,
     run: impl Fn(Core) -> R + Send + Sync + 'static,
 ) -> Cores<R> {
     Cores::builder().threads(shards).start(run).expect("started")
 }
 
-fn join<R: Send + 'static>(cores: Cores<R>) -> Vec<R> {
+fn join_cores<R: Send + 'static>(cores: Cores<R>) -> Vec<R> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || sender.send(cores.join()));
     let ended = receiver.recv_timeout(3 * TOO_LONG).expect("all threads end");
@@ -46,26 +46,30 @@ fn cores_default_to_one_thread_per_core_and_may_be_unpinned() {
     let cores = Cores::builder().start(|core| core.index()).expect("started");
     let available = thread::available_parallelism().expect("known").get();
     assert_eq!((cores.len(), cores.is_empty()), (available, false));
-    assert_eq!((cores.pinned_cores().len(), join(cores).len()), (available, available));
+    assert_eq!((cores.pinned_cores().len(), join_cores(cores).len()), (available, available));
     let cores = Cores::builder().threads(2).pin(false).start(|core| core.pinned_to());
     let cores = cores.expect("started");
     assert_eq!(cores.pinned_cores(), [None; 2]);
-    assert_eq!(join(cores), [None; 2]);
+    assert_eq!(join_cores(cores), [None; 2]);
 }
 
 #[test]
 fn join_returns_results_in_index_order() {
-    let cores = start(16, |core| {
+    let cores = start_cores(16, |core| {
         // Threads with lower indices return later.
         thread::sleep(Duration::from_millis(5 * (16 - core.index() as u64)));
         (core.index(), thread::current().id())
     });
     assert_eq!(cores.len(), 16);
-    let (order, threads): (Vec<_>, HashSet<_>) = join(cores).into_iter().unzip();
+    let (order, threads): (Vec<_>, HashSet<_>) = join_cores(cores).into_iter().unzip();
     assert!(order.into_iter().eq(0..16) && threads.len() == 16);
-    assert_eq!(join(start(0, |core| core.index())), [0], "zero shards start one thread");
+    assert_eq!(
+        join_cores(start_cores(0, |core| core.index())),
+        [0],
+        "zero shards start one thread"
+    );
     let none = Cores::builder().start_with(Vec::<()>::new(), |_, ()| ()).expect("no thread");
-    assert!(none.is_empty() && join(none).is_empty());
+    assert!(none.is_empty() && join_cores(none).is_empty());
 }
 
 #[test]
@@ -78,7 +82,7 @@ fn no_thread_runs_before_all_wheels_are_configured() {
         Config::new()
     };
     let cores = Cores::builder().threads(6).config(config).start(move |_| seen.get());
-    assert_eq!(join(cores.expect("started")), [6; 6]);
+    assert_eq!(join_cores(cores.expect("started")), [6; 6]);
 }
 
 #[test]
@@ -100,7 +104,7 @@ fn each_thread_calls_config_and_has_its_own_wheel() {
     };
     let cores = Cores::builder().threads(4).config(config).start(run).expect("started");
     let mut made_on_expected = HashSet::new();
-    for (index, (len, until_next, ran_on)) in join(cores).into_iter().enumerate() {
+    for (index, (len, until_next, ran_on)) in join_cores(cores).into_iter().enumerate() {
         let until = (TICK * (1 << index)).saturating_sub(TICK / 2);
         assert_eq!((len, until_next), (index + 1, Some(until)), "thread {index}");
         made_on_expected.insert(ran_on);
@@ -161,19 +165,19 @@ fn a_panicking_panic_payload_does_not_abort_a_failed_start() {
 #[cfg(target_os = "linux")]
 #[test]
 fn each_thread_is_pinned_to_the_core_it_reports() {
-    let allowed = || {
+    let allowed_cores = || {
         let status = std::fs::read_to_string("/proc/thread-self/status").expect("a file of Linux");
         let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
         line.expect("a line of Linux").trim().to_owned()
     };
-    let before = allowed();
-    let cores = start(6, move |core| (core.pinned_to(), allowed()));
+    let before = allowed_cores();
+    let cores = start_cores(6, move |core| (core.pinned_to(), allowed_cores()));
     let pinned = cores.pinned_cores().to_vec();
     assert_eq!(pinned.len(), 6);
-    for ((own, allowed), pinned) in join(cores).into_iter().zip(pinned) {
-        assert_eq!((own, Some(allowed)), (pinned, pinned.map(|core| core.to_string())));
+    for ((own, allowed_cores), pinned) in join_cores(cores).into_iter().zip(pinned) {
+        assert_eq!((own, Some(allowed_cores)), (pinned, pinned.map(|core| core.to_string())));
     }
-    assert_eq!(allowed(), before, "the starting thread is not pinned");
+    assert_eq!(allowed_cores(), before, "the starting thread is not pinned");
 }
 
 /// Makes the kernel refuse to pin this thread and the threads that it starts, as in a container.
@@ -212,13 +216,13 @@ fn a_thread_that_cannot_be_pinned_reports_it_and_runs() {
             println!("skipped: the kernel has no system call filters ({error})");
             return;
         }
-        let cores = start(3, |core| {
+        let cores = start_cores(3, |core| {
             local_timer().add(Duration::ZERO, || {});
             local_timer().run_until_empty();
             (core.index(), core.pinned_to())
         });
         assert_eq!(cores.pinned_cores(), [None; 3]);
-        assert_eq!(join(cores), [(0, None), (1, None), (2, None)]);
+        assert_eq!(join_cores(cores), [(0, None), (1, None), (2, None)]);
     });
 }
 
@@ -230,7 +234,7 @@ fn stopped_threads_run_submitted_closures_and_end() {
         [(usize::MAX, 0, 300), (usize::MAX, 200, 20), (usize::MAX, 5_000, 20), (3, 200, 20)]
     {
         for round in 0..rounds {
-            let cores = start(2, move |core| turn_until_stopped(&core, budget));
+            let cores = start_cores(2, move |core| turn_until_stopped(&core, budget));
             let runs = Counter::default();
             if round % 3 > 0 {
                 thread::sleep(Duration::from_micros(round));
@@ -240,7 +244,7 @@ fn stopped_threads_run_submitted_closures_and_end() {
             }
             cores.stop();
             cores.stop();
-            join(cores);
+            join_cores(cores);
             assert_eq!(runs.get(), submitted);
         }
     }
@@ -248,15 +252,17 @@ fn stopped_threads_run_submitted_closures_and_end() {
 
 #[test]
 fn closures_submitted_by_a_callback_before_its_stop_run() {
-    let (cores, runs) =
-        (Arc::new(start(2, |core| turn_until_stopped(&core, usize::MAX))), Counter::default());
+    let (cores, runs) = (
+        Arc::new(start_cores(2, |core| turn_until_stopped(&core, usize::MAX))),
+        Counter::default(),
+    );
     let (own, ran) = (Arc::clone(&cores), runs.clone());
     cores.shards()[0].add(TICK, move || {
         (0..3).for_each(|_| _ = own.shards()[0].run(ran.callback()));
         own.stop();
     });
     wait_until("the callback is dropped", || Arc::strong_count(&cores) == 1);
-    assert_eq!(join(Arc::into_inner(cores).expect("no other reference")).len(), 2);
+    assert_eq!(join_cores(Arc::into_inner(cores).expect("no other reference")).len(), 2);
     assert_eq!(runs.get(), 3);
 }
 
@@ -271,7 +277,7 @@ thread_local! {
 fn closures_submitted_before_a_stop_behind_a_left_message_run_before_it() {
     let (sender, receiver) = mpsc::channel();
     let receiver = Mutex::new(receiver);
-    let cores = Arc::new(start(1, move |core| {
+    let cores = Arc::new(start_cores(1, move |core| {
         let core = Rc::new(core);
         CORE.set(Some(Rc::clone(&core)));
         receiver.lock().expect("one thread").recv().expect("two closures are submitted");
@@ -290,7 +296,7 @@ fn closures_submitted_before_a_stop_behind_a_left_message_run_before_it() {
     });
     sender.send(()).expect("the thread waits");
     wait_until("the closure is dropped", || Arc::strong_count(&cores) == 1);
-    assert_eq!(join(Arc::into_inner(cores).expect("no other reference")), [Some(false)]);
+    assert_eq!(join_cores(Arc::into_inner(cores).expect("no other reference")), [Some(false)]);
 }
 
 #[test]
@@ -303,7 +309,7 @@ fn a_thread_with_a_full_wheel_stops() {
     });
     let cores = cores.expect("started");
     cores.stop();
-    assert_eq!(join(cores), [1; 2]);
+    assert_eq!(join_cores(cores), [1; 2]);
 }
 
 #[test]
@@ -311,7 +317,7 @@ fn a_thread_that_drains_its_wheel_before_or_after_the_stop_sees_it() {
     for drains_first in [true, false] {
         let barrier = Arc::new(Barrier::new(2));
         let other = Arc::clone(&barrier);
-        let cores = start(1, move |core| {
+        let cores = start_cores(1, move |core| {
             if drains_first {
                 drop(local_timer().drain());
             }
@@ -323,7 +329,7 @@ fn a_thread_that_drains_its_wheel_before_or_after_the_stop_sees_it() {
         barrier.wait();
         cores.stop();
         barrier.wait();
-        assert_eq!(join(cores), [true]);
+        assert_eq!(join_cores(cores), [true]);
     }
 }
 
@@ -332,7 +338,7 @@ fn a_thread_that_drains_its_wheel_before_or_after_the_stop_sees_it() {
 fn a_thread_that_keeps_its_drained_timers_sees_the_stop() {
     let (sender, receiver) = mpsc::channel();
     let receiver = Mutex::new(receiver);
-    let cores = start(1, move |core| {
+    let cores = start_cores(1, move |core| {
         local_timer().turn();
         receiver.lock().expect("one thread").recv().expect("the stop is requested");
         let pending = local_timer().drain();
@@ -340,12 +346,12 @@ fn a_thread_that_keeps_its_drained_timers_sees_the_stop() {
     });
     cores.stop();
     sender.send(()).expect("the thread waits");
-    assert_eq!(join(cores), [(1, true)]);
+    assert_eq!(join_cores(cores), [(1, true)]);
 }
 
 #[test]
 fn a_stop_wakes_all_futures_that_wait_for_it() {
-    let cores = start(1, |core| {
+    let cores = start_cores(1, |core| {
         let [first, second, dropped] = [(); 3].map(|()| Poller::new());
         let mut waits = [Box::pin(core.stopped()), Box::pin(core.stopped())];
         drop(dropped.poll_pending(Box::pin(core.stopped())));
@@ -354,31 +360,31 @@ fn a_stop_wakes_all_futures_that_wait_for_it() {
         // Only the waker of the latest poll is called.
         assert!(second.poll(&mut waits[0]).is_pending());
         turn_until_stopped(&core, usize::MAX);
-        assert_eq!((first.woken(), second.woken(), dropped.woken()), (0, 2, 0));
+        assert_eq!((first.wake_count(), second.wake_count(), dropped.wake_count()), (0, 2, 0));
         assert!(waits.iter_mut().all(|wait| first.poll(wait).is_ready()));
         block_on(core.stopped());
     });
     cores.stop();
-    join(cores);
+    join_cores(cores);
 }
 
 #[test]
 fn a_stop_wakes_the_other_futures_although_a_waker_panics() {
-    let cores = start(1, |core| {
+    let cores = start_cores(1, |core| {
         let mut waits = [Box::pin(core.stopped()), Box::pin(core.stopped())];
         let other = Poller::new();
         assert!(poll_with(&waker(|| panic!("as planned")), &mut waits[0]).is_pending());
         assert!(other.poll(&mut waits[1]).is_pending());
         turn_until_stopped(&core, usize::MAX);
-        (other.woken(), local_timer().counts().panicked)
+        (other.wake_count(), local_timer().counts().panicked)
     });
     cores.stop();
-    assert_eq!(join(cores), [(1, 1)]);
+    assert_eq!(join_cores(cores), [(1, 1)]);
 }
 
 #[test]
 fn panics_of_destructors_of_waiting_wakers_are_contained() {
-    let cores = start(1, |core| {
+    let cores = start_cores(1, |core| {
         let mut waits = [Box::pin(core.stopped()), Box::pin(core.stopped())];
         for wait in &mut waits {
             let panics = OnDrop(|| panic!("as planned"));
@@ -389,53 +395,53 @@ fn panics_of_destructors_of_waiting_wakers_are_contained() {
         drop(dropped);
         assert_eq!(local_timer().counts().panicked, 2);
     });
-    join(cores);
+    join_cores(cores);
 }
 
 /// A poll after the stop needs no waker.
 #[test]
 fn a_panicking_drop_of_an_unneeded_waker_is_contained() {
-    let cores = start(1, |core| {
+    let cores = start_cores(1, |core| {
         turn_until_stopped(&core, usize::MAX);
         let waker = waker_whose_clones_panic_in_drop();
         assert!(poll_with(&waker, &mut Box::pin(core.stopped())).is_ready());
         local_timer().counts().panicked
     });
     cores.stop();
-    assert_eq!(join(cores), [1]);
+    assert_eq!(join_cores(cores), [1]);
 }
 
 #[test]
 fn a_stop_wakes_a_future_although_the_wheel_has_ended() {
     let (sender, receiver) = mpsc::channel();
-    let cores = start(1, move |core| {
+    let cores = start_cores(1, move |core| {
         drop(local_timer().drain());
         sender.send(()).expect("the test waits");
         block_on(core.stopped());
     });
     receiver.recv().expect("the thread runs");
     cores.stop();
-    join(cores);
+    join_cores(cores);
 }
 
 #[test]
 fn only_the_first_stop_sends_a_request() {
     let (sender, receiver) = mpsc::channel();
     let receiver = Mutex::new(receiver);
-    let cores = start(1, move |core| {
+    let cores = start_cores(1, move |core| {
         receiver.lock().expect("one thread").recv().expect("`stop` was called");
         core.run_timers();
         local_timer().counts().added
     });
     (0..3).for_each(|_| cores.stop());
     sender.send(()).expect("the thread waits");
-    assert_eq!(join(cores), [3]);
+    assert_eq!(join_cores(cores), [3]);
 }
 
 #[test]
 fn run_timers_panics_on_another_thread() {
     let (sender, receiver) = mpsc::channel();
-    let cores = start(1, move |core| {
+    let cores = start_cores(1, move |core| {
         sender.send(core.clone()).expect("the test waits");
         core.run_timers();
     });
@@ -443,13 +449,13 @@ fn run_timers_panics_on_another_thread() {
     let message = panic_message(move || core.run_timers());
     assert_eq!(message, "`run_timers` is for this core's own thread");
     cores.stop();
-    join(cores);
+    join_cores(cores);
 }
 
 #[test]
 fn a_stop_after_the_end_of_a_thread_stops_the_others() {
     let (sender, receiver) = mpsc::channel();
-    let cores = start(2, move |core| {
+    let cores = start_cores(2, move |core| {
         if core.index() == 0 {
             return sender.send(()).expect("the test waits");
         }
@@ -457,5 +463,5 @@ fn a_stop_after_the_end_of_a_thread_stops_the_others() {
     });
     receiver.recv().expect("the first thread runs");
     cores.stop();
-    assert_eq!(join(cores).len(), 2);
+    assert_eq!(join_cores(cores).len(), 2);
 }

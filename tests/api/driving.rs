@@ -23,9 +23,9 @@ use crate::{
     metrics::{next_stall, published_metrics, start_watchdog},
     runtime::{Task, assert_drives_the_wheel},
     support::{
-        Counter, HOUR, Log, Poller, TICK, TOO_LONG, configured_shard, expired, from_another_thread,
+        Counter, HOUR, Log, Poller, TICK, TOO_LONG, call_from_another_thread, configured_shard,
         in_checked_virtual_time, in_virtual_time, must_not_run, named_shard, on_a_thread,
-        panic_message, panics, turn_after, with_counted_wakes,
+        panic_message, panics, turn_after, turn_and_expire, with_counted_wakes,
     },
 };
 
@@ -108,28 +108,28 @@ fn sleep_panics() -> bool {
 #[test]
 fn dropping_drive_tasks_ends_only_their_registration() {
     on_a_thread(|| {
-        drop(driver());
+        drop(drive_task());
         assert!(sleep_panics(), "the dropped task was never polled");
-        let tasks = [driver(), driver()];
+        let tasks = [drive_task(), drive_task()];
         drop(tasks.into_iter().next());
         assert!(sleep_panics(), "both tasks are dropped");
-        let (first, second) = (driver(), driver());
+        let (first, second) = (drive_task(), drive_task());
         drop(first);
         assert!(!sleep_panics(), "the second task is left");
-        execute(Box::pin(sleep(DELAY)), [second]);
+        run_tasks_until_first_ends(Box::pin(sleep(DELAY)), [second]);
         assert!(sleep_panics(), "the task that turned is dropped");
-        execute(Box::pin(sleep(DELAY)), [driver()]);
+        run_tasks_until_first_ends(Box::pin(sleep(DELAY)), [drive_task()]);
     });
     for register in [(|| local_timer().register_driver()) as fn(), || _ = local_timer().turn()] {
         on_a_thread(|| {
             register();
-            drop(driver());
+            drop(drive_task());
             assert!(!sleep_panics(), "the thread's own registration is left");
         });
     }
     on_a_thread(|| {
         Config::new().install().expect("the first use");
-        drop(driver());
+        drop(drive_task());
         assert!(sleep_panics(), "an installed configuration is no driver");
         local_timer().turn();
         assert!(!sleep_panics(), "the thread has turned");
@@ -185,7 +185,7 @@ fn a_pending_future_panics_after_run_until() {
 
 // ---- callbacks that no loop drives
 
-fn overdue(name: &str) -> Duration {
+fn overdue_time_of(name: &str) -> Duration {
     published_metrics(name).overdue
 }
 
@@ -205,12 +205,12 @@ fn an_undriven_thread_publishes_each_add_cancel_and_reset_at_once() {
         let timer = local_timer().add(HOUR, must_not_run);
         assert_eq!(counts(), (1, 1, 0));
         local_timer().add(HOUR, must_not_run);
-        assert_eq!((counts(), overdue(NAME)), ((2, 2, 0), Duration::ZERO));
+        assert_eq!((counts(), overdue_time_of(NAME)), ((2, 2, 0), Duration::ZERO));
         assert!(timer.reset(Duration::from_millis(1)));
         thread::sleep(Duration::from_millis(20));
-        assert!(overdue(NAME) >= Duration::from_millis(10), "{:?}", overdue(NAME));
+        assert!(overdue_time_of(NAME) >= Duration::from_millis(10), "{:?}", overdue_time_of(NAME));
         assert_eq!(timer.cancel(), Cancel::Cancelled);
-        assert_eq!((counts(), overdue(NAME)), ((2, 1, 0), Duration::ZERO));
+        assert_eq!((counts(), overdue_time_of(NAME)), ((2, 1, 0), Duration::ZERO));
     });
 }
 
@@ -235,10 +235,10 @@ fn a_shard_that_never_turns_publishes_its_first_add_at_once() {
         shard.add(DELAY, 1);
         let counts = published_metrics(&name).counts;
         assert_eq!((counts.added, counts.live, counts.turns), (1, 1, 0));
-        let late = overdue(&name);
+        let late = overdue_time_of(&name);
         assert!(late <= start.elapsed().saturating_sub(DELAY), "{late:?}");
         thread::sleep(DELAY * 4);
-        assert!(overdue(&name) >= DELAY * 2, "{:?}", overdue(&name));
+        assert!(overdue_time_of(&name) >= DELAY * 2, "{:?}", overdue_time_of(&name));
         start_loop(&mut shard);
         // Now that a loop drives the shard, an add publishes no counts.
         let published = published_metrics(&name).counts.added;
@@ -268,7 +268,7 @@ fn a_watchdog_reports_a_timer_of_a_thread_that_never_turns() {
             let stall = next_stall(&stalls);
             assert!(!stall.is_in_turn && !stall.has_turned && stall.lasted > LIMIT, "{stall:?}");
             assert!(stall.to_string().contains("has never turned"), "{stall}");
-            assert!(published_metrics(name).stalls >= 1 && overdue(name) > LIMIT, "{name}");
+            assert!(published_metrics(name).stalls >= 1 && overdue_time_of(name) > LIMIT, "{name}");
             assert!(stalls.recv_timeout(LIMIT * 2).is_err(), "{name}: reported twice");
         });
         assert_eq!(turn.fired, 1, "{name}");
@@ -312,48 +312,48 @@ fn with_undriven_thread(
 #[test]
 fn a_remote_timer_that_no_loop_drives_is_overdue() {
     const NAME: &str = "nothing drives its remote timers";
-    let drop_driver = || drop(driver());
+    let drop_driver = || drop(drive_task());
     for prepare in [|| (), || local_timer().register_driver(), drop_driver] as [fn(); 3] {
         let turn = with_undriven_thread(NAME, prepare, |shard| {
             shard.add(HOUR, || ());
             thread::sleep(DELAY);
-            assert_eq!(overdue(NAME), Duration::ZERO);
+            assert_eq!(overdue_time_of(NAME), Duration::ZERO);
             let timer = shard.add(HOUR, || ());
             assert!(timer.reset(DELAY));
             thread::sleep(DELAY * 4);
-            assert!(overdue(NAME) >= DELAY * 2, "{:?}", overdue(NAME));
+            assert!(overdue_time_of(NAME) >= DELAY * 2, "{:?}", overdue_time_of(NAME));
         });
         assert_eq!((turn.fired, turn.live), (1, 1));
     }
     // The thread's own add does not hide a remote timer added later.
     on_named_core(NAME, || {
-        from_another_thread(|shard| shard.add(HOUR, || ()));
+        call_from_another_thread(|shard| shard.add(HOUR, || ()));
         thread::sleep(DELAY);
         local_timer().add(HOUR, must_not_run);
-        assert_eq!(overdue(NAME), Duration::ZERO);
-        from_another_thread(|shard| shard.add(Duration::ZERO, || ()));
+        assert_eq!(overdue_time_of(NAME), Duration::ZERO);
+        call_from_another_thread(|shard| shard.add(Duration::ZERO, || ()));
         thread::sleep(DELAY);
-        assert!(overdue(NAME) >= DELAY / 2);
+        assert!(overdue_time_of(NAME) >= DELAY / 2);
         local_timer().turn();
-        assert_eq!(overdue(NAME), Duration::ZERO);
+        assert_eq!(overdue_time_of(NAME), Duration::ZERO);
     });
     // A due timer that a dropped driver has not admitted is overdue.
     on_named_core(NAME, || {
-        let driver = driver();
-        from_another_thread(|shard| shard.add(Duration::ZERO, || ()));
+        let driver = drive_task();
+        call_from_another_thread(|shard| shard.add(Duration::ZERO, || ()));
         drop(driver);
         thread::sleep(DELAY);
-        assert!(overdue(NAME) >= DELAY / 2);
+        assert!(overdue_time_of(NAME) >= DELAY / 2);
     });
     // A timer that the driver's last turn has left to the next turn is overdue, too.
     on_named_core(NAME, || {
-        let driver = driver();
-        from_another_thread(|shard| (0..2).for_each(|_| _ = shard.add(Duration::ZERO, || ())));
+        let driver = drive_task();
+        call_from_another_thread(|shard| (0..2).for_each(|_| _ = shard.add(Duration::ZERO, || ())));
         let turn = local_timer().turn_within(1);
         assert_eq!((turn.fired, turn.behind), (1, true));
         drop(driver);
         thread::sleep(DELAY);
-        assert!(overdue(NAME) >= DELAY / 2);
+        assert!(overdue_time_of(NAME) >= DELAY / 2);
     });
     // A due timer that arrives between the last turn and the end of `run_until` is overdue, too.
     for (delay, is_overdue) in [(Duration::ZERO, true), (HOUR, false)] {
@@ -362,12 +362,12 @@ fn a_remote_timer_that_no_loop_drives_is_overdue() {
             local_timer().run_until(|| {
                 let has_turned = local_timer().is_empty();
                 if has_turned {
-                    from_another_thread(|shard| shard.add(delay, || ()));
+                    call_from_another_thread(|shard| shard.add(delay, || ()));
                 }
                 has_turned
             });
             thread::sleep(DELAY);
-            assert_eq!(overdue(NAME) >= DELAY / 2, is_overdue);
+            assert_eq!(overdue_time_of(NAME) >= DELAY / 2, is_overdue);
         });
     }
 }
@@ -382,9 +382,9 @@ fn a_remote_timer_that_is_due_at_the_last_turn_is_overdue() {
         clock.advance(TICK);
         local_timer().add(Duration::ZERO, || ());
         local_timer().run_until_empty();
-        from_another_thread(|shard| shard.add(Duration::ZERO, || ()));
+        call_from_another_thread(|shard| shard.add(Duration::ZERO, || ()));
         clock.advance(TICK);
-        assert!(overdue(NAME) >= TICK / 2, "{:?}", overdue(NAME));
+        assert!(overdue_time_of(NAME) >= TICK / 2, "{:?}", overdue_time_of(NAME));
     });
 }
 
@@ -401,7 +401,7 @@ fn a_shard_that_never_turns_looks_for_an_overdue_timer_in_one_of_256_adds() {
 }
 
 /// Returns a process that runs only `test`, with the environment variable `in_child` set.
-fn child_running(test: &str, in_child: &str) -> Command {
+fn child_command(test: &str, in_child: &str) -> Command {
     let mut child = Command::new(env::current_exe().expect("this program"));
     child.args(["--exact", test, "--nocapture"]).env(in_child, "1");
     child
@@ -416,7 +416,7 @@ fn a_report_that_standard_error_refuses_ends_no_process() {
         return on_a_thread(|| _ = local_timer().add(HOUR, must_not_run));
     }
     let full = std::fs::File::options().write(true).open("/dev/full").expect("a full device");
-    let output = child_running(TEST, IN_CHILD).stderr(full).output().expect("a process");
+    let output = child_command(TEST, IN_CHILD).stderr(full).output().expect("a process");
     assert!(output.status.success(), "{output:?}");
 }
 
@@ -428,7 +428,7 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
     if env::var_os(IN_CHILD).is_some() {
         return add_without_a_driver();
     }
-    let output = child_running(TEST, IN_CHILD).output().expect("a process");
+    let output = child_command(TEST, IN_CHILD).output().expect("a process");
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stderr).expect("text");
     let lines: Vec<_> = text.lines().filter(|line| line.contains("corewheel: ")).collect();
@@ -520,7 +520,7 @@ fn add_without_a_driver() {
             local_timer().add(millis(1), || ());
             thread::sleep(millis(1_100));
         };
-        execute(Box::pin(blocks), [driver()]);
+        run_tasks_until_first_ends(Box::pin(blocks), [drive_task()]);
     });
     add_in_callbacks_of_a_timers_driver();
     // Another loop drives the wheel before or after `run_until_empty`.
@@ -549,26 +549,26 @@ fn add_without_a_driver() {
     }
     // No timer is overdue at any of these adds.
     on_named_core("no report", || {
-        from_another_thread(|shard| shard.add(HOUR, || ()));
+        call_from_another_thread(|shard| shard.add(HOUR, || ()));
         thread::sleep(Duration::from_millis(200));
         local_timer().add(HOUR, must_not_run);
         local_timer().add(local_timer().now() - HOUR, must_not_run).cancel();
-        from_another_thread(|shard| shard.add(shard.now() - HOUR, || ()));
+        call_from_another_thread(|shard| shard.add(shard.now() - HOUR, || ()));
         drop(local_timer().drain());
     });
-    let run_and_drop_driver = || execute(Box::pin(sleep(DELAY)), [driver()]);
+    let run_and_drop_driver = || run_tasks_until_first_ends(Box::pin(sleep(DELAY)), [drive_task()]);
     on_named_core("no report at the end", move || {
         run_and_drop_driver();
         assert!(local_timer().add(TICK, || ()).reset(HOUR));
         let cancelled = local_timer().add(TICK, || ());
         thread::sleep(Duration::from_millis(200));
-        from_another_thread(|_| assert_eq!(cancelled.cancel(), Cancel::Cancelled));
+        call_from_another_thread(|_| assert_eq!(cancelled.cancel(), Cancel::Cancelled));
     });
     on_named_core("no report of a late request", move || {
         run_and_drop_driver();
         local_timer().add(HOUR, must_not_run);
         thread::sleep(Duration::from_millis(200));
-        from_another_thread(|shard| shard.run(|| ()));
+        call_from_another_thread(|shard| shard.run(|| ()));
     });
     on_named_core("no report of a registered driver", || {
         local_timer().register_driver();
@@ -590,17 +590,17 @@ fn add_without_a_driver() {
         ("no timer can fire", Duration::ZERO, Duration::MAX, 4),
     ] {
         on_named_core(name, move || {
-            let (clock, mut checks_left) = (ManualClock::new(), checks);
+            let (clock, mut remaining_checks) = (ManualClock::new(), checks);
             let config = Config::new().clock(&clock).drop_cancelled_within(millis(1_000));
             config.install().expect("the first use");
             let timer = local_timer().add(delay, must_not_run);
             let cancelled = local_timer().add(HOUR, must_not_run);
             // After a remote cancel, the sleeps are at most as long as `drop_cancelled_within`.
-            from_another_thread(|_| assert_eq!(cancelled.cancel(), Cancel::Cancelled));
+            call_from_another_thread(|_| assert_eq!(cancelled.cancel(), Cancel::Cancelled));
             local_timer().run_until(|| {
                 clock.advance(step);
-                checks_left -= 1;
-                checks_left < 0
+                remaining_checks -= 1;
+                remaining_checks < 0
             });
             timer.cancel();
         });
@@ -653,7 +653,7 @@ fn sleep_with_is_woken_only_until_its_closure_returns() {
         assert!(on_a_thread(|| handle.reset(TICK)));
         wakes.take()
     });
-    assert_eq!((woken, expired(&mut shard).len()), (1, 0));
+    assert_eq!((woken, turn_and_expire(&mut shard).len()), (1, 0));
     assert!(on_a_thread(|| handle.reset(Duration::ZERO)));
     assert_eq!(wakes.take(), 0, "the owner is awake");
 }
@@ -665,10 +665,10 @@ fn run_until_checks_before_it_sleeps_and_is_woken_remotely() {
         local_timer().run_until_empty();
         local_timer().run_until(|| true);
         assert_eq!(local_timer().counts().turns, 0, "neither call turns");
-        let begun = Instant::now();
+        let start = Instant::now();
         local_timer().add(DELAY, || ());
         local_timer().run_until_empty();
-        assert!(begun.elapsed() >= DELAY);
+        assert!(start.elapsed() >= DELAY);
         let fired = local_timer().counts().fired;
         sender.send(local_timer().shard_ref()).expect("the test waits");
         local_timer().run_until(|| local_timer().counts().fired > fired);
@@ -762,7 +762,7 @@ fn a_sleeping_drive_task_continues_after_run_until() {
             run_until_unparked();
             tokio::time::timeout(TOO_LONG, sleep(DELAY)).await.expect("the driving task runs");
         };
-        execute(Box::pin(waits), [driver()]);
+        run_tasks_until_first_ends(Box::pin(waits), [drive_task()]);
     });
 }
 
@@ -775,8 +775,11 @@ fn a_driver_may_register_or_end_during_run_until() {
             local_timer().run_until(|| {
                 local_timer().add(Duration::ZERO, || ());
                 checks += 1;
-                task =
-                    if checks == 2 { Some(driver()) } else { task.take().filter(|_| !ends_first) };
+                task = if checks == 2 {
+                    Some(drive_task())
+                } else {
+                    task.take().filter(|_| !ends_first)
+                };
                 assert!(checks == 1 || !sleep_panics(), "`run_until` drives the wheel");
                 checks == 4
             });
@@ -801,7 +804,7 @@ fn a_panic_in_run_until_ends_its_driving() {
         };
         assert!(panics(run));
         // After the panic, `run_until` no longer drives the wheel.
-        drop(driver());
+        drop(drive_task());
         assert!(sleep_panics());
     });
 }
@@ -809,7 +812,7 @@ fn a_panic_in_run_until_ends_its_driving() {
 // ---- `future::drive`
 
 /// Runs the tasks in a tokio runtime on this thread until `first` ends.
-fn execute<const N: usize>(first: Task<'_>, others: [Task<'static>; N]) {
+fn run_tasks_until_first_ends<const N: usize>(first: Task<'_>, others: [Task<'static>; N]) {
     let runtime = runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     let tasks = LocalSet::new();
     for task in others {
@@ -818,7 +821,7 @@ fn execute<const N: usize>(first: Task<'_>, others: [Task<'static>; N]) {
     tasks.block_on(&runtime, first);
 }
 
-fn driver() -> Task<'static> {
+fn drive_task() -> Task<'static> {
     let drive = drive(tokio::time::sleep);
     Box::pin(async move { _ = drive.await })
 }
@@ -826,7 +829,7 @@ fn driver() -> Task<'static> {
 #[test]
 fn a_drive_task_passes_the_tests_of_runtime_drivers() {
     let run = |task: Task<'_>| {
-        execute(task, [driver()]);
+        run_tasks_until_first_ends(task, [drive_task()]);
         true
     };
     assert_drives_the_wheel(run, |task| drop(tokio::task::spawn_local(task)));
@@ -854,7 +857,10 @@ fn drive_turns_again_after_the_tasks_that_a_turn_woke() {
             tokio::time::sleep(DELAY / 2).await;
             clock.advance(DELAY);
         };
-        execute(Box::pin(second), [Box::pin(first), driver(), Box::pin(time)]);
+        run_tasks_until_first_ends(
+            Box::pin(second),
+            [Box::pin(first), drive_task(), Box::pin(time)],
+        );
         assert_eq!(log.take(), ["timer"]);
     });
 }
@@ -867,10 +873,10 @@ fn a_drive_task_fires_at_most_1024_timers_per_poll() {
         (0..5_000).for_each(|_| _ = local_timer().add(TICK, runs.callback()));
         clock.advance(TICK);
         while !local_timer().is_empty() {
-            let woken = poller.woken();
+            let woken = poller.wake_count();
             assert!(poller.poll(&mut drives).is_pending());
             assert!((1..=1_024).contains(&runs.take()));
-            assert_eq!(poller.woken(), woken + 1, "the task yields");
+            assert_eq!(poller.wake_count(), woken + 1, "the task yields");
         }
     });
 }
@@ -884,7 +890,7 @@ fn a_drive_task_that_would_wait_for_its_own_wheel_panics() {
         let message = panic_message(polls);
         assert!(message.contains("the executor's own sleep function"), "{message}");
         // The wheel still works, because only the sleep function of the task was wrong.
-        execute(Box::pin(sleep(DELAY)), [driver()]);
+        run_tasks_until_first_ends(Box::pin(sleep(DELAY)), [drive_task()]);
     });
 }
 
@@ -909,9 +915,9 @@ fn a_drive_task_sleeps_after_a_drain() {
         let (poller, mut drives) = (Poller::new(), Box::pin(drive(|_| pending::<()>())));
         assert!(poller.poll(&mut drives).is_pending());
         drop(local_timer().drain());
-        let before = poller.woken();
+        let before = poller.wake_count();
         (0..100).for_each(|_| assert!(poller.poll(&mut drives).is_pending()));
-        let woken = poller.woken() - before;
+        let woken = poller.wake_count() - before;
         assert!(woken <= 50, "one poll in two begins a sleep: {woken}");
     });
 }
@@ -926,7 +932,7 @@ fn a_dropped_drive_task_releases_its_waker() {
         }
         drop(drives);
         assert_eq!(poller.clones(), 0);
-        execute(Box::pin(sleep(DELAY)), [driver()]);
+        run_tasks_until_first_ends(Box::pin(sleep(DELAY)), [drive_task()]);
         let turns = local_timer().counts().turns;
         assert!(turns < 20, "the driver does not sleep: {turns} turns");
     });
@@ -944,13 +950,13 @@ fn a_drive_task_takes_over_when_another_is_dropped() {
             }
             drop(tasks[dropped].take());
             let (poller, other) = (&pollers[1 - dropped], tasks[1 - dropped].as_mut());
-            let (other, woken) = (other.expect("not dropped"), poller.woken());
+            let (other, woken) = (other.expect("not dropped"), poller.wake_count());
             assert_eq!((woken, pollers[dropped].clones()), (2, 0), "the drop wakes the other task");
             // The two polls turn, yield, and announce a sleep.
             (0..2).for_each(|_| assert!(poller.poll(other).is_pending()));
-            let woken = poller.woken();
+            let woken = poller.wake_count();
             on_a_thread(|| shard.add(TICK, must_not_run));
-            assert_eq!(poller.woken(), woken + 1);
+            assert_eq!(poller.wake_count(), woken + 1);
         });
     }
 }

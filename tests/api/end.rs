@@ -20,29 +20,29 @@ use corewheel::{
 };
 
 use crate::support::{
-    Counter, HOUR, Lockstep, Log, OnDrop, OpRecord, TICK, add_waiting, after_wheel_ends,
-    assert_ends_soon, assert_refuses, assert_stale, cancel_remotely, expired,
-    in_checked_virtual_time, in_virtual_time, manual_shard, must_not_run, on_a_thread, panics,
-    scaled, shard_with_clock, spawn_owner, turn_after,
+    Counter, HOUR, Lockstep, Log, OnDrop, OpRecord, TICK, add_waiting, assert_ends_soon,
+    assert_refuses, assert_stale, cancel_remotely, in_checked_virtual_time, in_virtual_time,
+    manual_shard, must_not_run, on_a_thread, panics, run_after_wheel_ends, scaled,
+    shard_with_clock, spawn_owner, turn_after, turn_and_expire,
 };
 
 #[test]
 fn a_callback_dropped_at_thread_exit_finds_its_shard_ended() {
-    let (mut owner, asked): (Lockstep<()>, _) = (Lockstep::start(1), Counter::default());
+    let (mut owner, call_count): (Lockstep<()>, _) = (Lockstep::start(1), Counter::default());
     let own = owner.shards[0].clone();
     for delay in [HOUR, Duration::MAX] {
-        let (shard, asked) = (own.clone(), asked.callback());
+        let (shard, call_count) = (own.clone(), call_count.callback());
         let checks_on_drop = OnDrop(move || {
             assert_refuses(&shard, AddErrorReason::ShutDown);
             on_a_thread(|| assert_refuses(&shard, AddErrorReason::ShutDown));
             let timer = local_timer();
             assert_eq!((timer.len(), timer.turn(), timer.counts()), Default::default());
-            asked();
+            call_count();
         });
         own.add(delay, move || drop(checks_on_drop));
     }
     owner.end(0);
-    assert_eq!(asked.get(), 2);
+    assert_eq!(call_count.get(), 2);
     assert_refuses(&own, AddErrorReason::ShutDown);
 }
 
@@ -50,7 +50,7 @@ fn a_callback_dropped_at_thread_exit_finds_its_shard_ended() {
 
 #[test]
 fn calls_on_the_wheel_of_an_exiting_thread_are_defined() {
-    after_wheel_ends(|| {
+    run_after_wheel_ends(|| {
         let shard = local_timer().shard_ref();
         let handle = local_timer().add(HOUR, must_not_run);
         let local = local_timer().add_local(HOUR, must_not_run);
@@ -101,7 +101,7 @@ fn cancel_successors_timer(number: u32) -> Option<Cancel> {
     let try_once = |_| {
         let (handle_sender, handle_receiver) = mpsc::channel();
         let (end, ended) = mpsc::channel::<()>();
-        let (_, next) = spawn_owner(Config::new(), move || {
+        let (_, successor) = spawn_owner(Config::new(), move || {
             let is_next = local_timer().shard_ref().metrics().number == number;
             let handle = is_next.then(|| local_timer().add(HOUR, must_not_run));
             handle_sender.send(handle).expect("the caller waits");
@@ -109,7 +109,7 @@ fn cancel_successors_timer(number: u32) -> Option<Cancel> {
         });
         let answer = handle_receiver.recv().expect("no panic").map(TimerHandle::cancel);
         drop(end);
-        next.join().expect("no panic");
+        successor.join().expect("no panic");
         answer
     };
     (0..1_000).find_map(try_once)
@@ -119,7 +119,7 @@ fn cancel_successors_timer(number: u32) -> Option<Cancel> {
 #[test]
 fn an_ended_thread_can_cancel_timers_of_its_successor() {
     let own_number = || local_timer().shard_ref().metrics().number;
-    let exiting = after_wheel_ends(|| {
+    let exiting = run_after_wheel_ends(|| {
         let number = own_number();
         move || cancel_successors_timer(number)
     });
@@ -148,7 +148,7 @@ fn references_to_an_ended_wheel_and_to_its_successor_differ() {
 #[test]
 fn drain_returns_the_pending_timers_of_a_thread() {
     in_checked_virtual_time(|clock| {
-        let (begun, log) = (clock.now(), Log::new());
+        let (start, log) = (clock.now(), Log::new());
         let one_shot = local_timer().add(TICK, log.writer("one-shot"));
         let private = local_timer().add_local(TICK * 2, log.writer("private"));
         let (repeats, core) = (log.clone(), local_timer().shard_ref());
@@ -168,7 +168,7 @@ fn drain_returns_the_pending_timers_of_a_thread() {
         assert_eq!(log.take(), ["dropped"]);
         pending.sort_unstable_by_key(DrainedTimer::deadline);
         let deadlines: Vec<_> = pending.iter().map(DrainedTimer::deadline).collect();
-        assert_eq!(deadlines, [1, 2, 3, 6, 7].map(|ticks| begun + TICK * ticks));
+        assert_eq!(deadlines, [1, 2, 3, 6, 7].map(|ticks| start + TICK * ticks));
         let handles: Vec<_> = pending.iter().map(DrainedTimer::handle).collect();
         assert_eq!(handles, [one_shot, private.share(), periodic, moved, remote]);
         pending.into_iter().for_each(DrainedTimer::run);
@@ -214,7 +214,7 @@ fn a_drained_timer_may_run_after_the_end_of_its_operation() {
         let pending = local_timer().drain();
         assert_eq!((pending.len(), own.drain().len()), (20_000, 20_000));
         pending.into_iter().for_each(DrainedTimer::run);
-        assert_eq!(seen.ended(), []);
+        assert_eq!(seen.completions(), []);
     });
 }
 
@@ -239,7 +239,7 @@ fn calls_on_a_drained_shard_have_defined_results() {
     handles.into_iter().for_each(assert_stale);
     assert_eq!((shard.cancel(handles[0]), shard.reset(handles[0], TICK)), (None, false));
     clock.advance(TICK * 10);
-    assert_eq!(expired(&mut shard), []);
+    assert_eq!(turn_and_expire(&mut shard), []);
     assert_eq!((shard.next_deadline(), shard.len()), (None, 0));
     assert_eq!(shard.prepare_sleep().timeout(), Some(Duration::ZERO), "nothing could end a sleep");
     assert!(panics(|| shard.add(TICK, 5)));
@@ -341,7 +341,7 @@ fn a_hook_dropped_by_a_drain_may_use_the_wheel() {
 
 #[test]
 fn a_panicking_panic_payload_does_not_abort_an_exiting_thread() {
-    let is_dropped = after_wheel_ends(|| {
+    let is_dropped = run_after_wheel_ends(|| {
         let (own, throws) = (Purgatory::new(), OnDrop(|| panic_any(OnDrop(|| panic!("twice")))));
         add_waiting(&own, OpRecord::new().op_with(|| (), move || _ = &throws), [1], 60_000);
         let mut own = Some(own);
@@ -363,7 +363,7 @@ fn panicking_wakers_of_driving_tasks_do_not_abort_an_exiting_thread() {
         }
     }
     let panics = Counter::default();
-    let ended = after_wheel_ends(|| {
+    let ended = run_after_wheel_ends(|| {
         let count = panics.callback();
         Config::new().panic_hook(move |_| count()).install().expect("a new thread");
         let mut tasks = [(); 2].map(|()| {

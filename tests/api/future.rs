@@ -18,8 +18,8 @@ use corewheel::{
 };
 
 use crate::support::{
-    HOUR, OnDrop, Poller, TICK, TOO_LONG, after_wheel_ends, in_checked_virtual_time,
-    in_virtual_time, on_a_thread, on_configured_thread, panic_message, panics, poll_with,
+    HOUR, OnDrop, Poller, TICK, TOO_LONG, in_checked_virtual_time, in_virtual_time, on_a_thread,
+    on_configured_thread, panic_message, panics, poll_with, run_after_wheel_ends,
     turn_at_each_tick, waker,
 };
 
@@ -27,7 +27,7 @@ fn added() -> u64 {
     local_timer().counts().added
 }
 
-fn pending(poller: &Poller, delay: Duration) -> Sleep {
+fn pending_sleep(poller: &Poller, delay: Duration) -> Sleep {
     poller.poll_pending(sleep(delay))
 }
 
@@ -38,12 +38,13 @@ fn the_fast_clock_neither_delays_a_passed_deadline_nor_misses_a_future_tick() {
         let config = Config::new().clock(Clock::fast()).tick(Duration::from_micros(1));
         config.install().expect("a new thread");
         local_timer().register_driver();
-        let (poller, begun, period) = (Poller::new(), Instant::now(), Duration::from_micros(200));
+        let (poller, test_start, period) =
+            (Poller::new(), Instant::now(), Duration::from_micros(200));
         let mut taken = 0;
         // A slow machine needs a longer margin before the tick.
         for margin in (1..=5).map(|log2| Duration::from_micros(1 << log2)).cycle() {
             let limit = if taken > 0 { Duration::from_millis(500) } else { TOO_LONG };
-            if begun.elapsed() > limit {
+            if test_start.elapsed() > limit {
                 break;
             }
             local_timer().turn();
@@ -73,12 +74,12 @@ fn a_sleep_of_zero_is_ready_at_its_first_poll() {
         on_a_thread(|| {
             Config::new().clock(clock).install().expect("a new thread");
             local_timer().register_driver();
-            let (poller, begun) = (Poller::new(), Instant::now());
+            let (poller, test_start) = (Poller::new(), Instant::now());
             // The fast clock calibrates itself within this time.
-            while begun.elapsed() < Duration::from_millis(30) {
+            while test_start.elapsed() < Duration::from_millis(30) {
                 assert!(!sleep(Duration::ZERO).is_elapsed(), "no poll has returned ready");
                 assert!(poller.poll(&mut sleep(Duration::ZERO)).is_ready());
-                pending(&poller, Duration::from_secs(1)).reset_after(Duration::ZERO);
+                pending_sleep(&poller, Duration::from_secs(1)).reset_after(Duration::ZERO);
                 let mut moved = sleep(Duration::from_millis(1));
                 moved.reset_after(Duration::ZERO);
                 assert!(poller.poll(&mut moved).is_ready());
@@ -220,7 +221,7 @@ fn dropping_a_tick_future_loses_no_tick() {
         let (mut interval, poller) = (interval_at(clock.now() + TICK, TICK * 10), Poller::new());
         assert!(poller.poll_pinned(pin!(interval.tick())).is_pending());
         turn_at_each_tick(clock, 1);
-        assert_eq!(poller.woken(), 1);
+        assert_eq!(poller.wake_count(), 1);
         assert!(poller.poll_pinned(pin!(interval.tick())).is_ready());
     });
 }
@@ -255,12 +256,12 @@ fn a_panicking_waker_drop_does_not_affect_other_sleeps() {
             assert!(poll_with(&waker(move || _ = &panics), &mut sleep).is_pending());
             sleep
         });
-        let _other = pending(&poller, TICK);
+        let _other = pending_sleep(&poller, TICK);
         drop(dropped);
         assert!(poller.poll(&mut changed).is_pending());
         assert_eq!((local_timer().len(), local_timer().counts().panicked), (2, 2));
         turn_at_each_tick(clock, 1);
-        assert_eq!(poller.woken(), 2);
+        assert_eq!(poller.wake_count(), 2);
     });
 }
 
@@ -273,14 +274,14 @@ fn a_panicking_waker_clone_leaves_the_sleep_unchanged() {
     let panics_when_cloned = unsafe { Waker::new(std::ptr::null(), &TABLE) };
     in_checked_virtual_time(|clock| {
         let (mut new, poller) = (sleep(TICK), Poller::new());
-        let mut waits = pending(&poller, TICK);
+        let mut waits = pending_sleep(&poller, TICK);
         for sleep in [&mut new, &mut waits] {
             assert!(panics(|| poll_with(&panics_when_cloned, sleep)));
         }
         assert_eq!((local_timer().len(), added()), (1, 1));
         assert!(poller.poll(&mut new).is_pending());
         turn_at_each_tick(clock, 1);
-        assert_eq!(poller.woken(), 2);
+        assert_eq!(poller.wake_count(), 2);
     });
 }
 
@@ -303,10 +304,10 @@ fn a_panicking_drop_of_an_unneeded_waker_is_contained() {
     let waker = unsafe { Waker::new(std::ptr::null(), &TURNS_WHEN_CLONED) };
     in_virtual_time(|clock| {
         let poller = Poller::new();
-        let mut sleep = pending(&poller, TICK);
+        let mut sleep = pending_sleep(&poller, TICK);
         clock.advance(TICK);
         assert!(poll_with(&waker, &mut sleep).is_ready());
-        assert_eq!((poller.woken(), local_timer().counts().panicked), (1, 1));
+        assert_eq!((poller.wake_count(), local_timer().counts().panicked), (1, 1));
     });
 }
 
@@ -319,16 +320,16 @@ thread_local! {
 fn a_waker_may_use_the_wheel_and_other_sleeps() {
     in_checked_virtual_time(|clock| {
         let replace_sleeps = || {
-            let new = pending(&Poller::new(), Duration::from_secs(1));
+            let new = pending_sleep(&Poller::new(), Duration::from_secs(1));
             drop(SLEEPS.replace(vec![new]));
             assert!(local_timer().turn().nested);
         };
         let (mut sleeps, poller) = ([(); 3].map(|()| sleep(TICK)), Poller::new());
         let waker = waker(replace_sleeps);
         assert!(sleeps.iter_mut().all(|sleep| poll_with(&waker, sleep).is_pending()));
-        SLEEPS.set((0..5).map(|_| pending(&poller, TICK)).collect());
+        SLEEPS.set((0..5).map(|_| pending_sleep(&poller, TICK)).collect());
         turn_at_each_tick(clock, 1);
-        assert!(poller.woken() <= 5);
+        assert!(poller.wake_count() <= 5);
         assert_eq!(local_timer().len(), 1);
         SLEEPS.take();
         assert!(local_timer().is_empty());
@@ -341,7 +342,7 @@ fn a_waker_may_use_the_wheel_and_other_sleeps() {
 fn a_timeout_without_a_timer_adds_one_when_there_is_room() {
     on_configured_thread(Config::new().limit(1), |clock| {
         let poller = Poller::new();
-        let (first, mut polls) = (pending(&poller, TICK * 30), 0);
+        let (first, mut polls) = (pending_sleep(&poller, TICK * 30), 0);
         let operation = future::poll_fn(|_| {
             polls += 1;
             Poll::<()>::Pending
@@ -355,7 +356,7 @@ fn a_timeout_without_a_timer_adds_one_when_there_is_room() {
         assert!(poller.poll(&mut guarded).is_pending());
         assert_eq!(local_timer().len(), 1, "the timeout has a timer");
         turn_at_each_tick(clock, 2);
-        assert_eq!(poller.woken(), 1);
+        assert_eq!(poller.wake_count(), 1);
         assert_eq!(poller.poll(&mut guarded), Poll::Ready(Err(TimeoutError::Elapsed)));
         drop(guarded);
         assert_eq!(polls, 4);
@@ -366,7 +367,7 @@ fn a_timeout_without_a_timer_adds_one_when_there_is_room() {
 fn a_refused_sleep_reports_full_and_may_be_polled_again() {
     on_configured_thread(Config::new().limit(1), |clock| {
         let poller = Poller::new();
-        let (mut first, mut second) = (pending(&poller, TICK * 3), sleep(TICK * 2));
+        let (mut first, mut second) = (pending_sleep(&poller, TICK * 3), sleep(TICK * 2));
         for _ in 0..2 {
             let refused = second.poll_elapsed(&mut poller.context());
             assert_eq!(refused, Poll::Ready(Err(AddErrorReason::Full)));
@@ -377,13 +378,13 @@ fn a_refused_sleep_reports_full_and_may_be_polled_again() {
             poller.poll(&mut timeout(TICK, future::pending::<()>())),
             Poll::Ready(Err(TimeoutError::NoTimer(AddErrorReason::Full)))
         );
-        assert_eq!(poller.woken(), 0);
+        assert_eq!(poller.wake_count(), 0);
         // A change of the waker needs no room.
         assert!(Poller::new().poll(&mut first).is_pending());
         drop(first);
         assert!(poller.poll(&mut second).is_pending());
         turn_at_each_tick(clock, 2);
-        assert_eq!((poller.woken(), poller.poll(&mut second)), (1, Poll::Ready(())));
+        assert_eq!((poller.wake_count(), poller.poll(&mut second)), (1, Poll::Ready(())));
     });
 }
 
@@ -391,22 +392,22 @@ fn a_refused_sleep_reports_full_and_may_be_polled_again() {
 fn a_sleep_that_outlives_its_wheel_is_woken_and_fails() {
     let poller = Poller::new();
     let polled = poller.clone();
-    let polls = after_wheel_ends(move || {
+    let polls = run_after_wheel_ends(move || {
         local_timer().register_driver();
-        let mut waits = pending(&polled, HOUR);
+        let mut waits = pending_sleep(&polled, HOUR);
         move || {
-            let woken = polled.woken();
+            let woken = polled.wake_count();
             let polls = [&mut waits, &mut sleep(TICK)];
             (woken, polls.map(|sleep| sleep.poll_elapsed(&mut polled.context())))
         }
     });
     assert_eq!(polls, (1, [Poll::Ready(Err(AddErrorReason::ShutDown)); 2]));
-    assert_eq!((poller.woken(), poller.clones()), (1, 0));
+    assert_eq!((poller.wake_count(), poller.clones()), (1, 0));
 }
 
 #[test]
 fn a_zero_sleep_needs_no_wheel() {
-    let polls = after_wheel_ends(|| {
+    let polls = run_after_wheel_ends(|| {
         || {
             let (poller, mut reset) = (Poller::new(), sleep(TICK));
             let _unspecified = reset.deadline();
@@ -473,7 +474,7 @@ fn a_refused_poll_on_a_drained_thread_does_not_wake_its_task() {
             assert!(poller.poll_pinned(own.as_mut()).is_pending());
             assert!(poller.poll_pinned(shared.as_mut()).is_pending());
         }
-        assert_eq!((poller.woken(), poller.clones()), (0, 0));
+        assert_eq!((poller.wake_count(), poller.clones()), (0, 0));
     });
 }
 
@@ -484,9 +485,9 @@ fn a_cancel_on_a_drained_thread_does_not_wake_its_task() {
         let [poller, other] = [Poller::new(), Poller::new()];
         drop(local_timer().drain());
         drop(poller.poll_pending(timers.sleep(HOUR)));
-        assert_eq!((poller.woken(), poller.clones()), (0, 0), "a drop");
+        assert_eq!((poller.wake_count(), poller.clones()), (0, 0), "a drop");
         let mut sleep = poller.poll_pending(timers.sleep(HOUR));
         assert!(other.poll(&mut sleep).is_pending());
-        assert_eq!((poller.woken(), poller.clones()), (0, 0), "another waker");
+        assert_eq!((poller.wake_count(), poller.clones()), (0, 0), "another waker");
     });
 }

@@ -14,7 +14,7 @@ use crate::support::{Lockstep, Poller, TICK, in_virtual_time, nanos, on_a_thread
 const TASKS: usize = 4;
 const SLEEPS: usize = 24;
 
-struct Expected<H: Backend> {
+struct ModelledSleep<H: Backend> {
     sleep: Sleep<H>,
     deadline: u64,
     state: SleepState,
@@ -25,7 +25,7 @@ struct Expected<H: Backend> {
 #[derive(Clone, Copy, PartialEq)]
 enum SleepState {
     /// Never polled, with a delay above one second. The first poll does not read the clock.
-    Fresh,
+    NeverPolled,
     /// The next poll reads the clock.
     Idle,
     /// The task with this index waits for a wake.
@@ -33,20 +33,20 @@ enum SleepState {
     /// A turn has woken the task, and the sleep has not been polled or reset since.
     Fired,
     /// A poll has returned ready, and the sleep has not been reset since.
-    Over,
+    ReturnedReady,
 }
 
 struct Model<'a, H: Backend> {
     clock: &'a ManualClock,
     turn: &'a dyn Fn(),
-    make: &'a dyn Fn(Duration) -> Sleep<H>,
+    make_sleep: &'a dyn Fn(Duration) -> Sleep<H>,
     poll: fn(&Poller, &mut Sleep<H>) -> Poll<()>,
-    sleeps: Vec<Expected<H>>,
+    sleeps: Vec<ModelledSleep<H>>,
     tasks: [Poller; TASKS],
-    woken: [usize; TASKS],
+    expected_wakes: [usize; TASKS],
     /// Expected number of added timers: one per pending poll by a task that did not yet wait for
     /// the sleep.
-    added: u64,
+    expected_adds: u64,
 }
 
 impl<H: Backend> Model<'_, H> {
@@ -58,88 +58,88 @@ impl<H: Backend> Model<'_, H> {
         }
     }
 
-    fn step(&mut self, random: &mut fastrand::Rng) {
-        let at = random.usize(..=self.sleeps.len());
+    fn do_random_step(&mut self, random: &mut fastrand::Rng) {
+        let index = random.usize(..=self.sleeps.len());
         match random.u32(..16) {
-            _ if at == self.sleeps.len() && at < SLEEPS => {
+            _ if index == self.sleeps.len() && index < SLEEPS => {
                 let (delay, now) = (Self::delay(random), nanos(self.clock.elapsed()));
                 let (deadline, is_long) = (now + nanos(delay), delay > Duration::from_secs(1));
-                let state = if is_long { SleepState::Fresh } else { SleepState::Idle };
-                let sleep = (self.make)(delay);
-                self.sleeps.push(Expected { sleep, deadline, state, is_reset_to_now: false });
+                let state = if is_long { SleepState::NeverPolled } else { SleepState::Idle };
+                let sleep = (self.make_sleep)(delay);
+                self.sleeps.push(ModelledSleep { sleep, deadline, state, is_reset_to_now: false });
             }
-            _ if at == self.sleeps.len() => (),
-            0..8 => self.poll(at, random.usize(..TASKS)),
-            8..11 => self.reset(at, random),
-            11..13 => drop(self.sleeps.swap_remove(at)),
-            13 if random.u32(..50) == 0 => self.pass(TICK * random.u32(..50_000)),
-            _ => self.pass(Duration::from_nanos(random.u64(..3_000_000))),
+            _ if index == self.sleeps.len() => (),
+            0..8 => self.poll(index, random.usize(..TASKS)),
+            8..11 => self.reset(index, random),
+            11..13 => drop(self.sleeps.swap_remove(index)),
+            13 if random.u32(..50) == 0 => self.advance_and_turn(TICK * random.u32(..50_000)),
+            _ => self.advance_and_turn(Duration::from_nanos(random.u64(..3_000_000))),
         }
-        let woken = self.tasks.each_ref().map(Poller::woken);
-        assert_eq!(woken, self.woken);
+        let woken = self.tasks.each_ref().map(Poller::wake_count);
+        assert_eq!(woken, self.expected_wakes);
     }
 
-    fn poll(&mut self, at: usize, task: usize) {
+    fn poll(&mut self, index: usize, task: usize) {
         let now = nanos(self.clock.elapsed());
-        let expected = &mut self.sleeps[at];
-        let ready = match expected.state {
-            SleepState::Idle => now >= expected.deadline,
-            SleepState::Fresh => false,
+        let modelled = &mut self.sleeps[index];
+        let ready = match modelled.state {
+            SleepState::Idle => now >= modelled.deadline,
+            SleepState::NeverPolled => false,
             // A poll by another task reads the clock.
             SleepState::Waits(last) => {
-                expected.is_reset_to_now || last != task && now >= expected.deadline
+                modelled.is_reset_to_now || last != task && now >= modelled.deadline
             }
-            SleepState::Fired | SleepState::Over => true,
+            SleepState::Fired | SleepState::ReturnedReady => true,
         };
         let start = self.clock.now() - self.clock.elapsed();
-        assert_eq!(expected.sleep.deadline(), start + Duration::from_nanos(expected.deadline));
-        assert_eq!((self.poll)(&self.tasks[task], &mut expected.sleep).is_ready(), ready);
-        self.added += u64::from(!ready && expected.state != SleepState::Waits(task));
-        expected.state = if ready { SleepState::Over } else { SleepState::Waits(task) };
-        expected.is_reset_to_now = false;
-        assert_eq!(expected.sleep.is_elapsed(), ready);
+        assert_eq!(modelled.sleep.deadline(), start + Duration::from_nanos(modelled.deadline));
+        assert_eq!((self.poll)(&self.tasks[task], &mut modelled.sleep).is_ready(), ready);
+        self.expected_adds += u64::from(!ready && modelled.state != SleepState::Waits(task));
+        modelled.state = if ready { SleepState::ReturnedReady } else { SleepState::Waits(task) };
+        modelled.is_reset_to_now = false;
+        assert_eq!(modelled.sleep.is_elapsed(), ready);
     }
 
     /// Resets a sleep to a delay from now, or to an instant that may have passed.
-    fn reset(&mut self, at: usize, random: &mut fastrand::Rng) {
+    fn reset(&mut self, index: usize, random: &mut fastrand::Rng) {
         let (delay, now) = (Self::delay(random), nanos(self.clock.elapsed()));
-        let expected = &mut self.sleeps[at];
-        expected.deadline = now + nanos(delay);
+        let modelled = &mut self.sleeps[index];
+        modelled.deadline = now + nanos(delay);
         if random.bool() {
-            expected.sleep.reset_after(delay);
+            modelled.sleep.reset_after(delay);
         } else {
-            let ago = random.u64(..20_000_000).min(now) * random.u64(..2);
-            expected.sleep.reset(self.clock.now() + delay - Duration::from_nanos(ago));
-            expected.deadline -= ago;
+            let nanos_ago = random.u64(..20_000_000).min(now) * random.u64(..2);
+            modelled.sleep.reset(self.clock.now() + delay - Duration::from_nanos(nanos_ago));
+            modelled.deadline -= nanos_ago;
         }
-        expected.is_reset_to_now = expected.deadline <= now;
-        if !matches!(expected.state, SleepState::Waits(_)) {
-            expected.state = SleepState::Idle;
+        modelled.is_reset_to_now = modelled.deadline <= now;
+        if !matches!(modelled.state, SleepState::Waits(_)) {
+            modelled.state = SleepState::Idle;
         }
     }
 
     /// Advances the clock and turns. Expects a wake for each waiting sleep that is due.
-    fn pass(&mut self, by: Duration) {
-        self.clock.advance(by);
+    fn advance_and_turn(&mut self, duration: Duration) {
+        self.clock.advance(duration);
         (self.turn)();
         let tick = 1_000_000;
-        for expected in &mut self.sleeps {
-            if let SleepState::Waits(task) = expected.state
-                && expected.deadline.div_ceil(tick) <= nanos(self.clock.elapsed()) / tick
+        for modelled in &mut self.sleeps {
+            if let SleepState::Waits(task) = modelled.state
+                && modelled.deadline.div_ceil(tick) <= nanos(self.clock.elapsed()) / tick
             {
-                self.woken[task] += 1;
-                expected.state = SleepState::Fired;
+                self.expected_wakes[task] += 1;
+                modelled.state = SleepState::Fired;
             }
         }
     }
 
     /// Asserts that dropped sleeps keep no waker. Returns the expected number of added timers.
-    fn end(mut self) -> u64 {
+    fn drop_sleeps_and_assert_no_wakers(mut self) -> u64 {
         self.sleeps.clear();
         (self.turn)();
         (self.turn)();
         assert_eq!(self.tasks.each_ref().map(Poller::clones), [0; TASKS]);
-        self.added
+        self.expected_adds
     }
 }
 
@@ -149,13 +149,22 @@ fn run_steps<H: Backend>(
     steps: u64,
     clock: &ManualClock,
     turn: &dyn Fn(),
-    make: &dyn Fn(Duration) -> Sleep<H>,
+    make_sleep: &dyn Fn(Duration) -> Sleep<H>,
     poll: fn(&Poller, &mut Sleep<H>) -> Poll<()>,
 ) -> u64 {
     let (sleeps, tasks) = (Vec::new(), [(); TASKS].map(|()| Poller::new()));
-    let mut model = Model { clock, turn, make, poll, sleeps, tasks, woken: [0; TASKS], added: 0 };
-    (0..steps).for_each(|_| model.step(random));
-    model.end()
+    let mut model = Model {
+        clock,
+        turn,
+        make_sleep,
+        poll,
+        sleeps,
+        tasks,
+        expected_wakes: [0; TASKS],
+        expected_adds: 0,
+    };
+    (0..steps).for_each(|_| model.do_random_step(random));
+    model.drop_sleeps_and_assert_no_wakers()
 }
 
 #[test]
@@ -176,8 +185,8 @@ fn sleeps_of_timers_on_their_own_thread_agree_with_the_model() {
         let mut random = random.fork();
         in_virtual_time(move |clock| {
             let timers = Timers::new(&[local_timer().shard_ref()]);
-            let (turn, make) = (|| _ = local_timer().turn(), |delay| timers.sleep(delay));
-            run_steps(&mut random, 2_000, clock, &turn, &make, Poller::poll);
+            let (turn, make_sleep) = (|| _ = local_timer().turn(), |delay| timers.sleep(delay));
+            run_steps(&mut random, 2_000, clock, &turn, &make_sleep, Poller::poll);
         });
     });
 }

@@ -23,7 +23,7 @@ fn start_timers(count: usize) -> (Lockstep<()>, Timers) {
 }
 
 fn counts(cores: &Lockstep<()>, core: usize) -> Counts {
-    cores.on(core, |()| local_timer().counts())
+    cores.run_on(core, |()| local_timer().counts())
 }
 
 fn live(cores: &Lockstep<()>) -> Vec<u64> {
@@ -54,7 +54,7 @@ fn a_thread_uses_its_own_wheel_or_else_a_single_other_one() {
         let timers = Timers::new(&[&cores.shards[first..], &cores.shards[..first]].concat());
         for core in 0..3 {
             let timers = timers.clone();
-            cores.on(core, move |()| {
+            cores.run_on(core, move |()| {
                 let (poller, before) = (Poller::new(), local_timer().len());
                 let sleep = poller.poll_pending(timers.sleep(TICK));
                 assert_eq!((local_timer().len(), poller.clones()), (before + 1, 1));
@@ -97,7 +97,7 @@ fn sleeps_of_a_full_wheel_go_to_the_next_wheel() {
     for (own, count, expected) in [(1, 4, [0, 2, 2]), (2, 2, [2, 2, 2])] {
         let (timers, poller) = (timers.clone(), poller.clone());
         let polled = move |_| poller.poll_pending(timers.sleep(TICK));
-        sleeps.extend(cores.on(own, move |()| (0..count).map(polled).collect::<Vec<_>>()));
+        sleeps.extend(cores.run_on(own, move |()| (0..count).map(polled).collect::<Vec<_>>()));
         cores.run_until_stalled();
         assert_eq!(live(&cores), expected, "from core {own}");
     }
@@ -105,7 +105,7 @@ fn sleeps_of_a_full_wheel_go_to_the_next_wheel() {
     assert_eq!(refused, Poll::Ready(Err(AddErrorReason::Full)));
     cores.clock.advance(TICK);
     cores.run_until_stalled();
-    assert_eq!(poller.woken(), 6);
+    assert_eq!(poller.wake_count(), 6);
 }
 
 // ---- the end of a thread
@@ -124,7 +124,7 @@ fn a_sleep_on_an_ended_wheel_is_woken_and_moves_to_another() {
     }
     let used = (0..2).find(|&core| counts(&cores, core).live > 0).expect("one core has the sleeps");
     cores.end(used);
-    let woken = || pollers.each_ref().map(Poller::woken);
+    let woken = || pollers.each_ref().map(Poller::wake_count);
     assert_eq!(woken(), [1; 10]);
     assert!(sleeps.iter_mut().zip(&pollers).all(|(sleep, poller)| poller.poll(sleep).is_pending()));
     cores.clock.advance(TICK * 4);

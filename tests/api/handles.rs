@@ -12,7 +12,7 @@ use corewheel::{
 use crate::{
     implements::implements,
     support::{
-        TICK, cancel_remotely, from_another_thread, in_checked_virtual_time, must_not_run,
+        TICK, call_from_another_thread, cancel_remotely, in_checked_virtual_time, must_not_run,
         on_a_thread, turn_after,
     },
 };
@@ -63,7 +63,7 @@ fn from_bits_restores_a_handle_while_its_timer_is_live() {
         let handles = [
             local_timer().add(TICK, || ()),
             local_timer().add_periodic(TICK, || ()),
-            from_another_thread(|shard| shard.add(TICK, || ())),
+            call_from_another_thread(|shard| shard.add(TICK, || ())),
         ];
         for handle in handles {
             let bits = handle.to_bits();
@@ -88,9 +88,9 @@ fn from_bits_restores_a_handle_while_its_timer_is_live() {
 #[test]
 fn status_is_pending_then_running_then_ended_on_all_threads() {
     fn status(handle: TimerHandle) -> TimerStatus {
-        let here = handle.status();
-        assert_eq!(on_a_thread(move || handle.status()), here);
-        here
+        let own_status = handle.status();
+        assert_eq!(on_a_thread(move || handle.status()), own_status);
+        own_status
     }
     in_checked_virtual_time(|clock| {
         let own = Rc::new(Cell::new(None));

@@ -6,8 +6,8 @@ use std::{cell::Cell, rc::Rc, thread, time::Duration};
 use corewheel::{AddError, AddErrorReason, Cancel, Config, ManualClock, Shard, local_timer};
 
 use crate::support::{
-    Counter, HOUR, OnDrop, TICK, WAKE_AT_QUEUED_MESSAGES, assert_refuses, cancel_all_remotely,
-    cancel_remotely, from_another_thread, must_not_run, on_a_thread, on_configured_thread,
+    Counter, HOUR, OnDrop, TICK, WAKE_AT_QUEUED_MESSAGES, assert_refuses, call_from_another_thread,
+    cancel_all_remotely, cancel_remotely, must_not_run, on_a_thread, on_configured_thread,
     turn_after,
 };
 
@@ -15,8 +15,10 @@ fn with_limit(limit: usize, test: impl FnOnce(&ManualClock) + Send) {
     on_configured_thread(Config::new().limit(limit), test);
 }
 
-fn count_accepted_remote_adds(of: usize) -> usize {
-    from_another_thread(|shard| (0..of).filter(|_| shard.try_add(TICK, || {}).is_ok()).count())
+fn count_accepted_remote_adds(add_count: usize) -> usize {
+    call_from_another_thread(|shard| {
+        (0..add_count).filter(|_| shard.try_add(TICK, || {}).is_ok()).count()
+    })
 }
 
 fn expect_refused<T>(added: Result<impl Sized, AddError<T>>) -> T {
@@ -73,7 +75,7 @@ fn an_add_to_a_full_wheel_collects_one_cancelled_timer() {
 fn a_timer_cancelled_after_a_queued_reset_makes_room_in_the_next_turn() {
     with_limit(1, |_| {
         let handle = local_timer().add(HOUR, must_not_run);
-        from_another_thread(|_| assert!(handle.reset(2 * HOUR)));
+        call_from_another_thread(|_| assert!(handle.reset(2 * HOUR)));
         assert_eq!(cancel_remotely(handle), Cancel::Cancelled);
         expect_refused(local_timer().try_add(HOUR, must_not_run));
         let turn = local_timer().turn();
@@ -89,7 +91,7 @@ fn up_to_1024_cancelled_timers_leave_room_for_remote_adds() {
             .map(|_| local_timer().add(HOUR, must_not_run))
             .collect();
         let _ = local_timer().turn();
-        from_another_thread(|shard| assert_refuses(shard, AddErrorReason::Full));
+        call_from_another_thread(|shard| assert_refuses(shard, AddErrorReason::Full));
         cancel_all_remotely(&all[..1]);
         assert_eq!(count_accepted_remote_adds(10), 1);
         cancel_all_remotely(&all[1..]);
@@ -127,7 +129,7 @@ fn cancels_before_or_during_a_sleep_make_room_for_remote_adds() {
             let timers = [(); 5].map(|()| local_timer().add(TICK, || ()));
             let cancel = || assert!(timers.iter().all(|timer| timer.cancel() == Cancel::Cancelled));
             let _ = local_timer().turn();
-            from_another_thread(|shard| assert_refuses(shard, AddErrorReason::Full));
+            call_from_another_thread(|shard| assert_refuses(shard, AddErrorReason::Full));
             if cancels_before {
                 cancel();
             }
@@ -149,22 +151,24 @@ fn a_refused_remote_add_wakes_an_owner_with_cancelled_timers() {
         local_timer().add(TICK * 1_000, must_not_run);
         let _ = local_timer().turn();
         let sleep = local_timer().prepare_sleep();
-        let added = from_another_thread(|shard| {
+        let added = call_from_another_thread(|shard| {
             let added = (0..1_000).map_while(|_| shard.try_add(TICK * 5_000, must_not_run).ok());
             added.map(|timer| assert_eq!(timer.cancel(), Cancel::Cancelled)).count()
         });
         assert_eq!((added, wakes.get()), (99, 1));
-        from_another_thread(|shard| assert_refuses(shard, AddErrorReason::Full));
+        call_from_another_thread(|shard| assert_refuses(shard, AddErrorReason::Full));
         assert_eq!(wakes.get(), 1, "the owner is already awake");
         drop(sleep);
         let _ = local_timer().turn();
-        from_another_thread(|shard| assert!(shard.try_add(TICK * 5_000, must_not_run).is_ok()));
+        call_from_another_thread(|shard| {
+            assert!(shard.try_add(TICK * 5_000, must_not_run).is_ok())
+        });
         // No timer is cancelled, so waking the owner would make no room.
         let _ = local_timer().turn();
         while local_timer().try_add(TICK * 1_000, must_not_run).is_ok() {}
         let sleep = local_timer().prepare_sleep();
         assert!(sleep.timeout() > Some(Duration::ZERO));
-        from_another_thread(|shard| assert_refuses(shard, AddErrorReason::Full));
+        call_from_another_thread(|shard| assert_refuses(shard, AddErrorReason::Full));
         assert_eq!(wakes.get(), 1);
     });
 }

@@ -16,9 +16,10 @@ use corewheel::{
 };
 
 use crate::support::{
-    Counter, HOUR, Lockstep, OnDrop, TICK, TOO_LONG, WAKE_AT_QUEUED_MESSAGES, cancel_all_remotely,
-    expired, from_another_thread, in_checked_virtual_time, manual_shard, must_not_run, named_shard,
-    on_a_thread, on_configured_thread, turn_after, turn_at_each_tick,
+    Counter, HOUR, Lockstep, OnDrop, TICK, TOO_LONG, WAKE_AT_QUEUED_MESSAGES,
+    call_from_another_thread, cancel_all_remotely, in_checked_virtual_time, manual_shard,
+    must_not_run, named_shard, on_a_thread, on_configured_thread, turn_after, turn_and_expire,
+    turn_at_each_tick,
 };
 
 fn owner_metrics() -> ShardMetrics {
@@ -44,7 +45,7 @@ fn resets_of_local_remote_and_periodic_timers_are_counted() {
     in_checked_virtual_time(|_| {
         let periodic = local_timer().add_periodic(TICK * 5, must_not_run);
         let moved = local_timer().add(TICK * 5, must_not_run);
-        let arrived = from_another_thread(|shard| shard.add(TICK * 5, must_not_run));
+        let arrived = call_from_another_thread(|shard| shard.add(TICK * 5, must_not_run));
         let _ = local_timer().turn();
         assert!(on_a_thread(|| moved.reset(TICK * 9)));
         assert!([periodic, moved, arrived].iter().all(|timer| timer.reset(TICK * 7)));
@@ -123,7 +124,7 @@ fn a_published_backlog_stays_3072_until_it_is_consumed() {
     in_checked_virtual_time(|_| {
         let timers: Vec<_> =
             (0..5_000).map(|_| local_timer().add(TICK * 10, must_not_run)).collect();
-        let late = local_timer().add(TICK * 10, must_not_run);
+        let late_timer = local_timer().add(TICK * 10, must_not_run);
         cancel_all_remotely(&timers);
         let counts = || owner_metrics().counts;
         assert_eq!((counts().uncollected, counts().queued), (5_000, 5_000), "exact for the owner");
@@ -131,15 +132,18 @@ fn a_published_backlog_stays_3072_until_it_is_consumed() {
         for turn in 1..4 {
             local_timer().turn();
             announce_sleep();
-            let left = 5_000 - turn * BATCH;
+            let messages_left = 5_000 - turn * BATCH;
             let Counts { remote_cancels, live, queued, uncollected, .. } = published();
-            assert_eq!((remote_cancels, live, queued), (turn * BATCH, left + 1, COUNT_LIMIT));
+            assert_eq!(
+                (remote_cancels, live, queued),
+                (turn * BATCH, messages_left + 1, COUNT_LIMIT)
+            );
             assert_eq!(
                 (uncollected, counts().uncollected, counts().queued),
-                (COUNT_LIMIT, left, left)
+                (COUNT_LIMIT, messages_left, messages_left)
             );
         }
-        cancel_all_remotely(&[late]);
+        cancel_all_remotely(&[late_timer]);
         assert_eq!((published().queued, counts().queued), (COUNT_LIMIT + 1, 5_001 - COUNT_LIMIT));
         while local_timer().turn().behind {}
         assert_eq!((counts().uncollected, counts().queued), (0, 0));
@@ -160,18 +164,18 @@ fn a_published_backlog_stays_3072_until_it_is_consumed() {
 fn counts_are_published_at_sleeps_and_after_64_turns() {
     const NAME: &str = "seen from elsewhere";
     let mut cores: Lockstep<()> = Lockstep::start_with(1, |_, config| config.name(NAME));
-    let seen = || {
+    let read_counts = || {
         let counts = published_metrics(NAME).counts;
         (counts.added, counts.live, counts.turns)
     };
-    cores.on(0, |()| _ = local_timer().add(HOUR, must_not_run));
-    assert_eq!(seen(), (1, 1, 0), "published at once before the first turn");
-    cores.on(0, |()| {
+    cores.run_on(0, |()| _ = local_timer().add(HOUR, must_not_run));
+    assert_eq!(read_counts(), (1, 1, 0), "published at once before the first turn");
+    cores.run_on(0, |()| {
         local_timer().turn();
         local_timer().add(HOUR, must_not_run);
         announce_sleep();
     });
-    assert_eq!(seen(), (2, 2, 1));
+    assert_eq!(read_counts(), (2, 2, 1));
     cores.end(0);
     assert!(metrics::shards().iter().all(|shard| shard.name != NAME));
     let last = cores.shards[0].metrics().counts;
@@ -242,7 +246,7 @@ fn lateness_after_an_exhausted_budget_is_leftover_lateness() {
 fn lateness_is_recorded_for_remote_adds_but_not_for_runs() {
     in_checked_virtual_time(|clock| {
         clock.advance(TICK * 1_000);
-        from_another_thread(|shard| _ = (shard.add(TICK * 2, || ()), shard.run(|| ())));
+        call_from_another_thread(|shard| _ = (shard.add(TICK * 2, || ()), shard.run(|| ())));
         assert_eq!(turn_after(clock, 7).fired, 2);
         assert_eq!(lateness(), [(1, 5, 5), NO_LATENESS]);
     });
@@ -254,7 +258,7 @@ fn lateness_is_recorded_for_remote_adds_but_not_for_runs() {
         clock.advance(TICK * 3);
         assert!(local_timer().turn_within(0).behind);
         let past = local_timer().now().checked_sub(TICK * 2).expect("after the start");
-        from_another_thread(|shard| _ = (shard.add(past, || ()), shard.run(|| ())));
+        call_from_another_thread(|shard| _ = (shard.add(past, || ()), shard.run(|| ())));
         assert_eq!(turn_after(clock, 1).fired, 3);
         announce_sleep();
         let [by_loop, (count, max, _)] = lateness();
@@ -381,12 +385,18 @@ fn a_shard_of_payloads_reports_counts_and_lateness() {
     assert!(shard.next_expired().is_some());
     // The loop abandons the pass, and the next turn hands out the second payload.
     clock.advance(TICK);
-    assert_eq!(expired(&mut shard).len(), 1);
+    assert_eq!(turn_and_expire(&mut shard).len(), 1);
     assert_eq!(shard.time_until_next(), None);
-    let (here, there) = (shard.metrics(), published_metrics("payloads"));
-    assert_eq!(here.counts, there.counts);
-    assert_eq!((here.counts.fired, here.counts.cancelled, here.counts.turns), (2, 1, 2));
-    assert_eq!((there.loop_lateness.max(), there.leftover_lateness.max()), (TICK * 2, TICK * 3));
+    let (own_metrics, published) = (shard.metrics(), published_metrics("payloads"));
+    assert_eq!(own_metrics.counts, published.counts);
+    assert_eq!(
+        (own_metrics.counts.fired, own_metrics.counts.cancelled, own_metrics.counts.turns),
+        (2, 1, 2)
+    );
+    assert_eq!(
+        (published.loop_lateness.max(), published.leftover_lateness.max()),
+        (TICK * 2, TICK * 3)
+    );
     let summary = format!("{shard:?}");
     assert!(summary.contains("payloads") && summary.contains("loop_lateness"), "{summary}");
 }
@@ -523,7 +533,7 @@ fn a_loop_that_leaves_requests_waiting_is_reported_but_a_sleep_is_not() {
         local_timer().add(HOUR, must_not_run);
         local_timer().turn();
         let sleep = local_timer().prepare_sleep();
-        from_another_thread(|shard| _ = shard.add(HOUR * 2, must_not_run));
+        call_from_another_thread(|shard| _ = shard.add(HOUR * 2, must_not_run));
         assert_eq!(next_stall(), None, "the owner sleeps");
         drop(sleep);
         // One check of the watchdog finds the request, and a later check reports the stall.
@@ -541,7 +551,7 @@ fn a_first_sleep_that_no_wake_up_ends_is_reported() {
     let limit = Duration::from_millis(20);
     let (_watchdog, stalls) = start_watchdog(limit, NAME);
     let wait = move |_| {
-        from_another_thread(|shard| _ = shard.add(TICK, || ()));
+        call_from_another_thread(|shard| _ = shard.add(TICK, || ()));
         let stall = next_stall(&stalls);
         assert!(!stall.has_turned && stall.requests_wait && stall.lasted > limit, "{stall:?}");
         let text = stall.to_string();
@@ -567,7 +577,7 @@ fn a_loop_whose_due_turns_are_idle_is_not_reported() {
         let next = local_timer().add(TICK * 10, must_not_run);
         local_timer().sleep_with(|_| ());
         next.cancel();
-        from_another_thread(|shard| _ = shard.run(|| ()));
+        call_from_another_thread(|shard| _ = shard.run(|| ()));
         turn_after(clock, 1);
         for _ in 0..10 {
             turn_after(clock, 20);
@@ -645,7 +655,7 @@ fn an_abandoned_pass_with_a_queued_cancel_is_behind() {
     shard.turn();
     assert!(shard.next_expired().is_some() && shard.is_behind());
     assert_eq!(shard.time_until_next(), Some(Duration::ZERO));
-    assert_eq!(expired(&mut shard), []);
+    assert_eq!(turn_and_expire(&mut shard), []);
     assert_eq!((shard.counts().turns_behind, shard.time_until_next()), (1, None));
 }
 

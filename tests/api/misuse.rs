@@ -38,7 +38,9 @@ fn duration_max_has_a_deadline_but_never_ends_a_sleep() {
 fn bug_37_a_timer_added_after_an_endless_timer_fires() {
     in_checked_virtual_time(|clock| {
         let runs = Counter::default();
-        for (ran, cancel) in (1..10).zip([TimerHandle::cancel, cancel_remotely].iter().cycle()) {
+        for (run_number, cancel) in
+            (1..10).zip([TimerHandle::cancel, cancel_remotely].iter().cycle())
+        {
             let endless = local_timer().add(Duration::MAX, must_not_run);
             assert_eq!(turn_after(clock, 1).fired, 0);
             assert!(local_timer().next_deadline().is_none() && endless.is_pending());
@@ -47,16 +49,16 @@ fn bug_37_a_timer_added_after_an_endless_timer_fires() {
             // The new timer uses the node of the cancelled one.
             local_timer().add(TICK, runs.callback());
             assert_eq!(local_timer().time_until_next(), Some(TICK));
-            assert_eq!((turn_after(clock, 1).fired, runs.get()), (1, ran));
+            assert_eq!((turn_after(clock, 1).fired, runs.get()), (1, run_number));
         }
     });
 }
 
 #[test]
 fn a_tick_below_a_microsecond_or_above_an_hour_is_refused() {
-    let short = [Duration::ZERO, NANOSECOND, Duration::from_nanos(999)];
-    let long = [Duration::from_secs(3_600) + NANOSECOND, Duration::MAX];
-    for tick in short.into_iter().chain(long) {
+    let too_short = [Duration::ZERO, NANOSECOND, Duration::from_nanos(999)];
+    let too_long = [Duration::from_secs(3_600) + NANOSECOND, Duration::MAX];
+    for tick in too_short.into_iter().chain(too_long) {
         let refused = Err(ConfigError::TickOutOfRange { tick });
         assert_eq!(Shard::<()>::with_config(Config::new().tick(tick)).map(drop), refused);
         on_a_thread(|| {
@@ -88,10 +90,10 @@ fn a_configuration_after_the_first_use_is_refused() {
     }
     // A refused configuration changes nothing.
     in_checked_virtual_time(|clock| {
-        let other = ManualClock::new();
-        assert_eq!(Config::new().tick(TICK * 100).clock(&other).install(), refused);
+        let other_clock = ManualClock::new();
+        assert_eq!(Config::new().tick(TICK * 100).clock(&other_clock).install(), refused);
         local_timer().add(TICK, || ());
-        other.advance(TICK * 1_000);
+        other_clock.advance(TICK * 1_000);
         assert_eq!((local_timer().turn().fired, turn_after(clock, 1).fired), (0, 1));
     });
 }

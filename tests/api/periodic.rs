@@ -9,8 +9,8 @@ use std::{
 use corewheel::{Cancel, Clock, Config, ShardRef, When, local_timer};
 
 use crate::support::{
-    Counter, Log, OnDrop, TICK, assert_counts_add_up, assert_stale, configured_shard,
-    from_another_thread, in_checked_virtual_time, manual_shard, must_not_run, on_a_thread,
+    Counter, Log, OnDrop, TICK, assert_counts_add_up, assert_stale, call_from_another_thread,
+    configured_shard, in_checked_virtual_time, manual_shard, must_not_run, on_a_thread,
     on_configured_thread, panics, turn_at_each_tick,
 };
 
@@ -20,9 +20,9 @@ fn the_owner_may_set_the_period_before_and_after_admission() {
     in_checked_virtual_time(|clock| {
         for is_admitted in [false, true] {
             let times = Log::new();
-            let (written, time, begun) = (times.clone(), clock.clone(), clock.elapsed());
-            let run = move || written.write(time.elapsed() - begun);
-            let handle = from_another_thread(|shard| shard.add_periodic(TICK * 10, run));
+            let (written, time, start) = (times.clone(), clock.clone(), clock.elapsed());
+            let run = move || written.write(time.elapsed() - start);
+            let handle = call_from_another_thread(|shard| shard.add_periodic(TICK * 10, run));
             if is_admitted {
                 local_timer().turn();
             }
@@ -35,7 +35,7 @@ fn the_owner_may_set_the_period_before_and_after_admission() {
             assert_eq!(times.take(), expected, "admitted: {is_admitted}");
             assert_eq!(handle.cancel(), Cancel::Cancelled);
             assert!(!local_timer().set_period(handle, TICK));
-            let once = from_another_thread(|shard| shard.add(TICK * 50, must_not_run));
+            let once = call_from_another_thread(|shard| shard.add(TICK * 50, must_not_run));
             assert!(!local_timer().set_period(once, TICK), "a one-shot timer has no period");
             assert_eq!(once.cancel(), Cancel::Cancelled);
         }
@@ -109,7 +109,7 @@ fn the_period_of_a_remote_request_does_not_depend_on_when_the_owner_turns() {
             clock.set(TICK * 1_000);
             let add = |shard: &ShardRef| shard.add_periodic(TICK * 21, || ());
             let own = local_timer().shard_ref();
-            let added = if is_remote { from_another_thread(add) } else { add(&own) };
+            let added = if is_remote { call_from_another_thread(add) } else { add(&own) };
             let moved = local_timer().add_periodic(TICK * 100, || ());
             let by_owner = !is_remote && moved.reset(TICK * 25);
             assert!(by_owner || on_a_thread(|| moved.reset(TICK * 25)));

@@ -20,22 +20,22 @@ use corewheel::{
 };
 
 use crate::support::{
-    Counter, Lockstep, Log, OnDrop, Op, OpRecord, TICK, add_waiting, after_wheel_ends,
-    cancel_remotely, in_checked_virtual_time, leak_hidden, on_a_thread, on_configured_thread,
-    panic_message, panics, turn_after, turn_at_each_tick,
+    Counter, Lockstep, Log, OnDrop, Op, OpRecord, TICK, add_waiting, cancel_remotely,
+    in_checked_virtual_time, leak_hidden, on_a_thread, on_configured_thread, panic_message, panics,
+    run_after_wheel_ends, turn_after, turn_at_each_tick,
 };
 
 /// On several cores, key `n` belongs to core `n`.
 type OpPurgatory = Purgatory<usize, Op>;
 
 fn add<K: WatchKey>(
-    own: &Purgatory<K, Op>,
+    purgatory: &Purgatory<K, Op>,
     keys: impl IntoIterator<Item = K>,
     ticks: u32,
 ) -> Arc<OpRecord> {
-    let seen = OpRecord::new();
-    add_waiting(own, seen.op(), keys, ticks);
-    seen
+    let record = OpRecord::new();
+    add_waiting(purgatory, record.op(), keys, ticks);
+    record
 }
 
 // ---- one core
@@ -43,21 +43,24 @@ fn add<K: WatchKey>(
 #[test]
 fn a_check_by_id_checks_only_its_operation() {
     in_checked_virtual_time(|clock| {
-        let (own, seen) = (OpPurgatory::new(), OpRecord::new());
-        let id = add_waiting(&own, seen.op(), [0, 1], 5);
-        let other = add(&own, [0], 5);
-        other.set();
-        assert!(!own.try_complete(id));
-        seen.set();
-        assert!(own.try_complete(id) && !own.try_complete(id));
-        seen.assert_ended(Completion::Condition);
-        assert_eq!((other.checks(), other.ended(), own.watch_count(&1)), (1, vec![], 0));
+        let (purgatory, record) = (OpPurgatory::new(), OpRecord::new());
+        let id = add_waiting(&purgatory, record.op(), [0, 1], 5);
+        let other = add(&purgatory, [0], 5);
+        other.meet_condition();
+        assert!(!purgatory.try_complete(id));
+        record.meet_condition();
+        assert!(purgatory.try_complete(id) && !purgatory.try_complete(id));
+        record.assert_ended(Completion::Condition);
+        assert_eq!(
+            (other.check_count(), other.completions(), purgatory.watch_count(&1)),
+            (1, vec![], 0)
+        );
         // The next operation reuses the memory of the ended one and has another id.
-        let next = add(&own, [0], 5);
-        next.set();
-        assert!(!own.try_complete(id));
+        let next = add(&purgatory, [0], 5);
+        next.meet_condition();
+        assert!(!purgatory.try_complete(id));
         turn_after(clock, 5);
-        assert!(!own.try_complete(id));
+        assert!(!purgatory.try_complete(id));
         next.assert_ended(Completion::Expired);
     });
 }
@@ -65,49 +68,54 @@ fn a_check_by_id_checks_only_its_operation() {
 #[test]
 fn a_purgatory_does_not_know_the_ids_of_another() {
     in_checked_virtual_time(|_| {
-        let [own, other] = [(); 2].map(|()| Purgatory::new());
-        let [seen, seen_by_other] = [(); 2].map(|()| OpRecord::new());
-        let id = add_waiting(&own, seen.op(), [1], 50);
-        let _ = add_waiting(&other, seen_by_other.op(), [1], 50);
-        seen_by_other.set();
+        let [purgatory, other] = [(); 2].map(|()| Purgatory::new());
+        let [record, other_record] = [(); 2].map(|()| OpRecord::new());
+        let id = add_waiting(&purgatory, record.op(), [1], 50);
+        let _ = add_waiting(&other, other_record.op(), [1], 50);
+        other_record.meet_condition();
         assert!(!other.try_complete(id) && !other.force_complete(id) && other.len() == 1);
-        assert!(own.force_complete(id));
+        assert!(purgatory.force_complete(id));
     });
 }
 
 #[test]
 fn a_check_inside_try_complete_causes_one_more_check() {
     in_checked_virtual_time(|_| {
-        let (own, seen, id) = (OpPurgatory::new(), OpRecord::new(), Rc::new(Cell::new(None)));
-        let (own_inside, given, record_inside) = (own.clone(), Rc::clone(&id), Arc::clone(&seen));
-        let during = move || {
+        let (purgatory, record, id) =
+            (OpPurgatory::new(), OpRecord::new(), Rc::new(Cell::new(None)));
+        let (purgatory_inside, given, record_inside) =
+            (purgatory.clone(), Rc::clone(&id), Arc::clone(&record));
+        let in_try_complete = move || {
             let Some(id) = given.take() else { return };
-            assert!(!own_inside.try_complete(id) && own_inside.cancel(id).is_none());
-            record_inside.set();
+            assert!(!purgatory_inside.try_complete(id) && purgatory_inside.cancel(id).is_none());
+            record_inside.meet_condition();
         };
-        let waits = add_waiting(&own, seen.op_with(during, || ()), [0], 5);
+        let waits = add_waiting(&purgatory, record.op_with(in_try_complete, || ()), [0], 5);
         id.set(Some(waits));
-        let before = seen.checks();
-        assert!(own.try_complete(waits));
-        assert_eq!(seen.checks() - before, 2);
-        seen.assert_ended(Completion::Condition);
+        let before = record.check_count();
+        assert!(purgatory.try_complete(waits));
+        assert_eq!(record.check_count() - before, 2);
+        record.assert_ended(Completion::Condition);
     });
 }
 
 #[test]
 fn a_check_does_not_count_an_operation_that_is_forced_during_it() {
-    let checks: [fn(&OpPurgatory, OperationId) -> usize; 2] =
-        [|own, id| own.try_complete(id).into(), |own, _| own.check_and_complete(&0)];
+    let checks: [fn(&OpPurgatory, OperationId) -> usize; 2] = [
+        |purgatory, id| purgatory.try_complete(id).into(),
+        |purgatory, _| purgatory.check_and_complete(&0),
+    ];
     in_checked_virtual_time(|_| {
         for check in checks {
-            let (own, seen, id) = (OpPurgatory::new(), OpRecord::new(), Rc::new(Cell::new(None)));
-            let (own_inside, given) = (own.clone(), Rc::clone(&id));
+            let (purgatory, record, id) =
+                (OpPurgatory::new(), OpRecord::new(), Rc::new(Cell::new(None)));
+            let (purgatory_inside, given) = (purgatory.clone(), Rc::clone(&id));
             let force =
-                move || assert!(given.take().is_none_or(|id| own_inside.force_complete(id)));
-            let waits = add_waiting(&own, seen.op_with(force, || ()), [0], 5);
+                move || assert!(given.take().is_none_or(|id| purgatory_inside.force_complete(id)));
+            let waits = add_waiting(&purgatory, record.op_with(force, || ()), [0], 5);
             id.set(Some(waits));
-            assert_eq!(check(&own, waits), 0);
-            seen.assert_ended(Completion::Forced);
+            assert_eq!(check(&purgatory, waits), 0);
+            record.assert_ended(Completion::Forced);
         }
     });
 }
@@ -115,48 +123,63 @@ fn a_check_does_not_count_an_operation_that_is_forced_during_it() {
 #[test]
 fn keys_are_found_by_their_borrowed_form() {
     in_checked_virtual_time(|_| {
-        let own = Purgatory::new();
-        let seen = [(); 2].map(|()| add(&own, ["topic".to_owned(), "other".to_owned()], 50));
+        let purgatory = Purgatory::new();
+        let records =
+            [(); 2].map(|()| add(&purgatory, ["topic".to_owned(), "other".to_owned()], 50));
         assert_eq!(
-            [own.watch_count("topic"), own.watch_count("other"), own.watch_count("none")],
+            [
+                purgatory.watch_count("topic"),
+                purgatory.watch_count("other"),
+                purgatory.watch_count("none")
+            ],
             [2, 2, 0]
         );
-        seen[0].set();
-        assert_eq!((own.check_and_complete("none"), own.check_and_complete("topic")), (0, 1));
-        seen[0].assert_ended(Completion::Condition);
+        records[0].meet_condition();
+        assert_eq!(
+            (purgatory.check_and_complete("none"), purgatory.check_and_complete("topic")),
+            (0, 1)
+        );
+        records[0].assert_ended(Completion::Condition);
         // The operation's first watch is inline, and its second watch is not.
-        assert_eq!((own.cancel_for_key("none").len(), own.cancel_for_key("other").len()), (0, 1));
-        assert_eq!((own.watch_count(&"topic".to_owned()), own.len()), (0, 0));
+        assert_eq!(
+            (purgatory.cancel_for_key("none").len(), purgatory.cancel_for_key("other").len()),
+            (0, 1)
+        );
+        assert_eq!((purgatory.watch_count(&"topic".to_owned()), purgatory.len()), (0, 0));
     });
 }
 
 #[test]
 fn an_operation_that_completes_at_once_uses_neither_keys_nor_a_timer() {
     in_checked_virtual_time(|_| {
-        let (own, seen) = (OpPurgatory::new(), OpRecord::new());
-        seen.set();
+        let (purgatory, record) = (OpPurgatory::new(), OpRecord::new());
+        record.meet_condition();
         let keys = iter::from_fn(|| unreachable!("no key is needed"));
-        let added = own.try_complete_else_watch(seen.op(), keys, TICK).expect("no timer is needed");
+        let added =
+            purgatory.try_complete_else_watch(record.op(), keys, TICK).expect("no timer is needed");
         assert_eq!((added, local_timer().counts().added), (WatchOutcome::Completed, 0));
-        seen.assert_ended(Completion::Condition);
+        record.assert_ended(Completion::Condition);
     });
 }
 
 #[test]
 fn an_operation_that_ends_during_an_add_causes_a_second_check() {
     let ends: [fn(&OpPurgatory, OperationId) -> bool; 3] = [
-        |own, id| own.try_complete(id),
-        |own, id| own.force_complete(id),
-        |own, id| own.cancel(id).is_some(),
+        |purgatory, id| purgatory.try_complete(id),
+        |purgatory, id| purgatory.force_complete(id),
+        |purgatory, id| purgatory.cancel(id).is_some(),
     ];
     in_checked_virtual_time(|_| {
         for end in ends {
-            let (own, ended, added) = (OpPurgatory::new(), OpRecord::new(), OpRecord::new());
-            let id = add_waiting(&own, ended.op(), [0], 5);
-            ended.set();
-            let ends_other = iter::once_with(|| usize::from(end(&own, id)));
-            add_waiting(&own, added.op(), ends_other, 5);
-            assert_eq!((added.checks(), own.watch_count(&1), own.len()), (2, 1, 1));
+            let (purgatory, ended, added) = (OpPurgatory::new(), OpRecord::new(), OpRecord::new());
+            let id = add_waiting(&purgatory, ended.op(), [0], 5);
+            ended.meet_condition();
+            let ends_other = iter::once_with(|| usize::from(end(&purgatory, id)));
+            add_waiting(&purgatory, added.op(), ends_other, 5);
+            assert_eq!(
+                (added.check_count(), purgatory.watch_count(&1), purgatory.len()),
+                (2, 1, 1)
+            );
         }
     });
 }
@@ -164,9 +187,9 @@ fn an_operation_that_ends_during_an_add_causes_a_second_check() {
 #[test]
 fn operations_cancelled_for_a_key_are_in_the_order_of_their_watches() {
     in_checked_virtual_time(|_| {
-        let own = OpPurgatory::new();
-        let all = [5, 1, 3].map(|ticks| add(&own, [0], ticks));
-        let cancelled = own.cancel_for_key(&0);
+        let purgatory = OpPurgatory::new();
+        let all = [5, 1, 3].map(|ticks| add(&purgatory, [0], ticks));
+        let cancelled = purgatory.cancel_for_key(&0);
         assert!(cancelled.iter().map(|op| Arc::as_ptr(&op.record)).eq(all.iter().map(Arc::as_ptr)));
     });
 }
@@ -174,33 +197,33 @@ fn operations_cancelled_for_a_key_are_in_the_order_of_their_watches() {
 #[test]
 fn operations_on_a_key_complete_in_fifo_order() {
     in_checked_virtual_time(|_| {
-        let (own, order) = (OpPurgatory::new(), Log::new());
+        let (purgatory, order) = (OpPurgatory::new(), Log::new());
         let all = [0, 1, 2, 3, 4].map(|number| {
-            let (seen, order) = (OpRecord::new(), order.clone());
-            add_waiting(&own, seen.op_with(|| (), move || order.write(number)), [0], 5);
-            seen
+            let (record, order) = (OpRecord::new(), order.clone());
+            add_waiting(&purgatory, record.op_with(|| (), move || order.write(number)), [0], 5);
+            record
         });
-        for seen in &all {
-            seen.set();
+        for record in &all {
+            record.meet_condition();
         }
-        assert_eq!((own.check_and_complete(&0), order.take()), (5, vec![0, 1, 2, 3, 4]));
+        assert_eq!((purgatory.check_and_complete(&0), order.take()), (5, vec![0, 1, 2, 3, 4]));
     });
 }
 
 #[test]
 fn the_last_completion_may_drop_the_purgatory() {
     in_checked_virtual_time(|clock| {
-        let own = OpPurgatory::new();
+        let purgatory = OpPurgatory::new();
         for ticks in [1, 5] {
-            let mut inside = Some(own.clone());
+            let mut inside = Some(purgatory.clone());
             add_waiting(
-                &own,
+                &purgatory,
                 OpRecord::new().op_with(|| (), move || drop(inside.take())),
                 [1],
                 ticks,
             );
         }
-        drop(own);
+        drop(purgatory);
         assert_eq!([5; 2].map(|ticks| turn_after(clock, ticks).fired), [2, 0]);
         assert_eq!(local_timer().len(), 0);
     });
@@ -209,12 +232,15 @@ fn the_last_completion_may_drop_the_purgatory() {
 #[test]
 fn a_full_wheel_hands_the_operation_back() {
     on_configured_thread(Config::new().limit(1), |_| {
-        let (own, seen) = (OpPurgatory::new(), OpRecord::new());
-        add_waiting(&own, seen.op(), [0], 1000);
-        let refused = own.try_complete_else_watch(seen.op(), [1], TICK).expect_err("full");
+        let (purgatory, record) = (OpPurgatory::new(), OpRecord::new());
+        add_waiting(&purgatory, record.op(), [0], 1000);
+        let refused = purgatory.try_complete_else_watch(record.op(), [1], TICK).expect_err("full");
         assert_eq!(refused.reason(), AddErrorReason::Full);
-        assert_eq!(refused.into_inner().record.checks(), 2);
-        assert_eq!((own.len(), own.watch_count(&1), own.counts().added), (1, 0, 1));
+        assert_eq!(refused.into_inner().record.check_count(), 2);
+        assert_eq!(
+            (purgatory.len(), purgatory.watch_count(&1), purgatory.counts().added),
+            (1, 0, 1)
+        );
     });
 }
 
@@ -223,19 +249,19 @@ fn a_full_wheel_hands_the_operation_back() {
 #[test]
 fn an_added_operation_makes_room_in_a_full_wheel() {
     on_configured_thread(Config::new().limit(2), |_| {
-        let own = Rc::new(OpPurgatory::new());
-        let (earlier, later) = (add(&own, [0], 1000), OpRecord::new());
-        let (ends, met) = (Rc::clone(&own), Arc::clone(&earlier));
+        let purgatory = Rc::new(OpPurgatory::new());
+        let (earlier, later) = (add(&purgatory, [0], 1000), OpRecord::new());
+        let (ends, met) = (Rc::clone(&purgatory), Arc::clone(&earlier));
         let dropped = OnDrop(move || {
-            met.set();
+            met.meet_condition();
             assert_eq!(ends.check_and_complete(&0), 1);
         });
         let cancelled = local_timer().add(TICK, move || drop(dropped));
         assert_eq!(cancel_remotely(cancelled), Cancel::Cancelled);
-        add_waiting(&own, later.op(), [0], 1000);
+        add_waiting(&purgatory, later.op(), [0], 1000);
         earlier.assert_ended(Completion::Condition);
-        later.set();
-        assert_eq!((own.watch_count(&0), own.check_and_complete(&0)), (1, 1));
+        later.meet_condition();
+        assert_eq!((purgatory.watch_count(&0), purgatory.check_and_complete(&0)), (1, 1));
         later.assert_ended(Completion::Condition);
     });
 }
@@ -243,14 +269,14 @@ fn an_added_operation_makes_room_in_a_full_wheel() {
 #[test]
 fn an_operation_that_expires_during_its_add_leaves_no_watch() {
     in_checked_virtual_time(|clock| {
-        let (own, seen) = (OpPurgatory::new(), OpRecord::new());
+        let (purgatory, record) = (OpPurgatory::new(), OpRecord::new());
         let keys = [0, 1, 2]
             .into_iter()
             .inspect(|&key| turn_at_each_tick(clock, if key == 1 { 5 } else { 0 }));
-        let added = own.try_complete_else_watch(seen.op(), keys, TICK * 2);
+        let added = purgatory.try_complete_else_watch(record.op(), keys, TICK * 2);
         assert_eq!(added.expect("there is room"), WatchOutcome::Completed);
-        seen.assert_ended(Completion::Expired);
-        let PurgatoryCounts { added, expired, live, watches, .. } = own.counts();
+        record.assert_ended(Completion::Expired);
+        let PurgatoryCounts { added, expired, live, watches, .. } = purgatory.counts();
         assert_eq!((added, expired, live, watches), (1, 1, 0, 0));
     });
 }
@@ -267,20 +293,20 @@ impl Drop for DrainOnDrop {
 #[test]
 fn an_operation_drained_by_its_key_iterator_does_not_wait() {
     in_checked_virtual_time(|_| {
-        let own = OpPurgatory::new();
+        let purgatory = OpPurgatory::new();
         for given in [&[0][..], &[0, 1]] {
             let last = || {
-                assert_eq!(own.drain().len(), 1);
+                assert_eq!(purgatory.drain().len(), 1);
                 None
             };
             let keys = given.iter().copied().chain(iter::from_fn(last));
-            let added = own.try_complete_else_watch(OpRecord::new().op(), keys, TICK);
+            let added = purgatory.try_complete_else_watch(OpRecord::new().op(), keys, TICK);
             assert_eq!(added.expect("there is room"), WatchOutcome::Completed);
-            let drains = DrainOnDrop(own.clone());
+            let drains = DrainOnDrop(purgatory.clone());
             let keys = given.iter().map(move |&key| (&drains, key).1);
-            let added = own.try_complete_else_watch(OpRecord::new().op(), keys, TICK);
+            let added = purgatory.try_complete_else_watch(OpRecord::new().op(), keys, TICK);
             assert_eq!(added.expect("there is room"), WatchOutcome::Completed);
-            assert!(own.is_empty());
+            assert!(purgatory.is_empty());
         }
     });
 }
@@ -290,25 +316,29 @@ fn an_operation_drained_by_its_key_iterator_does_not_wait() {
 fn an_event_during_an_add_is_not_lost_if_the_keys_panic() {
     on_configured_thread(Config::new(), |_| {
         for panics_in_next in [true, false] {
-            let (own, seen) = (OpPurgatory::new(), OpRecord::new());
-            let (own_inside, record_inside) = (own.clone(), Arc::clone(&seen));
+            let (purgatory, record) = (OpPurgatory::new(), OpRecord::new());
+            let (purgatory_inside, record_inside) = (purgatory.clone(), Arc::clone(&record));
             let dropped = OnDrop(move || assert!(panics_in_next, "as planned in `drop`"));
             let keys = [0, 1].into_iter().inspect(move |&key| {
                 let _captured = &dropped;
                 if key == 1 {
-                    record_inside.set();
-                    assert_eq!(own_inside.check_and_complete(&1), 0, "the key is not watched");
+                    record_inside.meet_condition();
+                    assert_eq!(
+                        purgatory_inside.check_and_complete(&1),
+                        0,
+                        "the key is not watched"
+                    );
                     assert!(!panics_in_next, "as planned in `next`");
                 }
             });
-            let add = || own.try_complete_else_watch(seen.op(), keys, TICK);
+            let add = || purgatory.try_complete_else_watch(record.op(), keys, TICK);
             if panics_in_next {
                 assert!(panics(add));
             } else {
                 assert_eq!(add().expect("there is room"), WatchOutcome::Completed);
             }
-            seen.assert_ended(Completion::Condition);
-            assert_eq!((own.len(), own.counts().watches), (0, 0));
+            record.assert_ended(Completion::Condition);
+            assert_eq!((purgatory.len(), purgatory.counts().watches), (0, 0));
         }
         assert_eq!(local_timer().counts().panicked, 1, "the panic in `drop` is counted");
     });
@@ -320,35 +350,35 @@ fn long_chains_of_completions_use_bounded_stack() {
     in_checked_virtual_time(|_| {
         // One key for each operation, then one key for all.
         for (many, keys) in [(MANY, MANY), (MANY / 100, 1)] {
-            let (own, seen) = (OpPurgatory::new(), OpRecord::new());
+            let (purgatory, record) = (OpPurgatory::new(), OpRecord::new());
             for at in 0..many {
-                let next = own.clone();
-                let after = move || _ = next.check_and_complete(&((at + 1) % keys));
-                add_waiting(&own, seen.op_with(|| (), after), [at % keys], 50);
+                let next = purgatory.clone();
+                let after_completion = move || _ = next.check_and_complete(&((at + 1) % keys));
+                add_waiting(&purgatory, record.op_with(|| (), after_completion), [at % keys], 50);
             }
-            seen.set();
-            own.check_and_complete(&0);
-            assert_eq!((seen.ended().len(), own.len()), (many, 0));
+            record.meet_condition();
+            purgatory.check_and_complete(&0);
+            assert_eq!((record.completions().len(), purgatory.len()), (many, 0));
         }
     });
 }
 
 #[test]
 fn operations_can_be_removed_after_the_wheel_has_ended() {
-    let seen = [(); 4].map(|()| OpRecord::new());
-    let left = after_wheel_ends(|| {
-        let own = OpPurgatory::new();
-        let ids = [0, 1, 2, 3].map(|key| add_waiting(&own, seen[key].op(), [key], 60_000));
+    let records = [(); 4].map(|()| OpRecord::new());
+    let left = run_after_wheel_ends(|| {
+        let purgatory = OpPurgatory::new();
+        let ids = [0, 1, 2, 3].map(|key| add_waiting(&purgatory, records[key].op(), [key], 60_000));
         move || {
-            assert_eq!(own.cancel_for_key(&0).len(), 1);
-            assert!(own.force_complete(ids[1]));
-            assert!(!own.force_complete(ids[1]) && !own.force_complete(ids[0]));
-            assert!(own.cancel(ids[2]).is_some() && own.cancel(ids[2]).is_none());
-            (own.drain().len(), own.drain().len(), own.is_empty())
+            assert_eq!(purgatory.cancel_for_key(&0).len(), 1);
+            assert!(purgatory.force_complete(ids[1]));
+            assert!(!purgatory.force_complete(ids[1]) && !purgatory.force_complete(ids[0]));
+            assert!(purgatory.cancel(ids[2]).is_some() && purgatory.cancel(ids[2]).is_none());
+            (purgatory.drain().len(), purgatory.drain().len(), purgatory.is_empty())
         }
     });
     assert_eq!(left, (1, 0, true));
-    let ended = seen.each_ref().map(|seen| seen.ended());
+    let ended = records.each_ref().map(|record| record.completions());
     assert_eq!(ended, [vec![], vec![Completion::Forced], vec![], vec![]]);
 }
 
@@ -362,48 +392,48 @@ pub(crate) struct JoinedCores<K: WatchKey> {
 
 impl JoinedCores<usize> {
     pub(crate) fn start(count: usize, joined: &[usize]) -> Self {
-        Self::join_cores(
+        Self::join_to_group(
             Lockstep::start(count),
             PurgatoryGroup::partitioned_by(|&key: &usize| key),
             joined,
         )
     }
 
-    pub(crate) fn configured(count: usize, configure: impl Fn(usize, Config) -> Config) -> Self {
+    pub(crate) fn start_with(count: usize, configure: impl Fn(usize, Config) -> Config) -> Self {
         let (cores, all) = (Lockstep::start_with(count, configure), (0..count).collect::<Vec<_>>());
-        Self::join_cores(cores, PurgatoryGroup::partitioned_by(|&key: &usize| key), &all)
+        Self::join_to_group(cores, PurgatoryGroup::partitioned_by(|&key: &usize| key), &all)
     }
 
     fn add(&self, core: usize, keys: &[usize], ticks: u32) -> Arc<OpRecord> {
         let keys = keys.to_vec();
-        self.on(core, move |own| add(own, keys, ticks))
+        self.run_on(core, move |purgatory| add(purgatory, keys, ticks))
     }
 }
 
 impl<K: WatchKey> JoinedCores<K> {
-    fn join_cores(
+    fn join_to_group(
         cores: Lockstep<Option<Purgatory<K, Op>>>,
         group: PurgatoryGroup<K>,
         joined: &[usize],
     ) -> Self {
-        let started = Self { cores, group };
+        let joined_cores = Self { cores, group };
         for &core in joined {
-            started.join(core);
+            joined_cores.join(core);
         }
-        started
+        joined_cores
     }
 
     pub(crate) fn join(&self, core: usize) {
         let (group, shards) = (self.group.clone(), self.cores.shards.clone());
-        self.cores.on(core, move |own| *own = Some(group.join(core, &shards)));
+        self.cores.run_on(core, move |purgatory| *purgatory = Some(group.join(core, &shards)));
     }
 
-    pub(crate) fn on<R: Send + 'static>(
+    pub(crate) fn run_on<R: Send + 'static>(
         &self,
         core: usize,
         ask: impl FnOnce(&Purgatory<K, Op>) -> R + Send + 'static,
     ) -> R {
-        self.cores.on(core, |own| ask(own.as_ref().expect("the core has joined")))
+        self.cores.run_on(core, |purgatory| ask(purgatory.as_ref().expect("the core has joined")))
     }
 
     fn turn(&self, cores: impl IntoIterator<Item = usize>) {
@@ -415,11 +445,11 @@ impl<K: WatchKey> JoinedCores<K> {
     }
 
     fn counts(&self, core: usize) -> PurgatoryCounts {
-        self.on(core, Purgatory::counts)
+        self.run_on(core, Purgatory::counts)
     }
 
-    fn panicked(&self, core: usize) -> u64 {
-        self.cores.on(core, |_| local_timer().counts().panicked)
+    fn panic_count(&self, core: usize) -> u64 {
+        self.cores.run_on(core, |_| local_timer().counts().panicked)
     }
 
     /// Asserts that `cores` have no live operations, watches or unsent messages.
@@ -434,13 +464,13 @@ impl<K: WatchKey> JoinedCores<K> {
 #[test]
 fn events_are_sent_in_batches() {
     let cores = JoinedCores::start(2, &[0, 1]);
-    let seen = cores.add(1, &[1], 50);
-    cores.on(0, |own| (0..200).for_each(|_| own.notify(&1)));
+    let record = cores.add(1, &[1], 50);
+    cores.run_on(0, |purgatory| (0..200).for_each(|_| purgatory.notify(&1)));
     assert_eq!(cores.counts(0).unsent_messages, 200 % 64);
     assert_eq!(cores.cores.turn(1).fired, 3);
     cores.turn([0]);
     assert_eq!(cores.counts(0).unsent_messages, 0);
-    assert_eq!((cores.cores.turn(1).fired, seen.checks()), (1, 201));
+    assert_eq!((cores.cores.turn(1).fired, record.check_count()), (1, 201));
 }
 
 #[test]
@@ -452,11 +482,11 @@ fn notify_returns_whether_the_event_reaches_the_wheel_of_the_keys_core() {
     cores.join(1);
     cores.join(2);
     let (group, shards) = (cores.group.clone(), cores.cores.shards.clone());
-    cores.on(1, move |_| assert!(panics(|| group.join::<Op>(1, &shards)), "the second join"));
+    cores.run_on(1, move |_| assert!(panics(|| group.join::<Op>(1, &shards)), "the second join"));
     assert!(cores.group.notify(&1), "the first purgatory of the core lives");
-    cores.cores.on(1, |own| *own = None);
+    cores.cores.run_on(1, |purgatory| *purgatory = None);
     assert!(!cores.group.notify(&1), "the core has dropped its purgatory");
-    cores.on(2, |_| drop(local_timer().drain()));
+    cores.run_on(2, |_| drop(local_timer().drain()));
     assert!(!cores.group.notify(&2), "the core's wheel has ended");
     assert!(cores.group.notify(&0));
 }
@@ -464,16 +494,16 @@ fn notify_returns_whether_the_event_reaches_the_wheel_of_the_keys_core() {
 #[test]
 fn a_turn_of_a_drained_wheel_sends_events() {
     let cores = JoinedCores::start(2, &[0, 1]);
-    let seen = cores.add(1, &[1], 50);
+    let record = cores.add(1, &[1], 50);
     cores.run_until_stalled();
-    seen.set();
-    cores.on(0, |own| {
+    record.meet_condition();
+    cores.run_on(0, |purgatory| {
         drop(local_timer().drain());
-        own.notify(&1);
+        purgatory.notify(&1);
     });
     cores.turn([0, 1]);
     assert_eq!(cores.counts(0).unsent_messages, 0);
-    seen.assert_ended(Completion::Condition);
+    record.assert_ended(Completion::Condition);
 }
 
 /// A key that belongs to the core with the index `.0`. All clones share one reference count.
@@ -482,14 +512,14 @@ struct SharedKey(usize, Arc<()>);
 
 #[test]
 fn events_are_not_kept_for_a_core_that_has_not_joined() {
-    let cores = JoinedCores::join_cores(
+    let cores = JoinedCores::join_to_group(
         Lockstep::start(2),
         PurgatoryGroup::partitioned_by(|key: &SharedKey| key.0),
         &[0],
     );
     let keys = Arc::new(());
     let key = SharedKey(1, Arc::clone(&keys));
-    cores.on(0, move |own| (0..10).for_each(|_| own.notify(&key)));
+    cores.run_on(0, move |purgatory| (0..10).for_each(|_| purgatory.notify(&key)));
     assert_eq!(Arc::strong_count(&keys), 11, "ten events are in transit");
     cores.run_until_stalled();
     assert_eq!(Arc::strong_count(&keys), 1);
@@ -502,7 +532,7 @@ fn an_event_removes_the_watches_of_a_leaked_purgatory() {
     let mut cores = JoinedCores::start(2, &[0, 1]);
     cores.add(0, &[1], 50);
     cores.run_until_stalled();
-    cores.cores.on(0, |own| leak_hidden(own.take()));
+    cores.cores.run_on(0, |purgatory| leak_hidden(purgatory.take()));
     cores.cores.end(0);
     cores.run_until_stalled();
     assert_eq!(cores.counts(1).watches, 1);
@@ -515,14 +545,14 @@ fn an_event_removes_the_watches_of_a_leaked_purgatory() {
 #[test]
 fn watchers_check_again_if_the_keys_purgatory_is_leaked() {
     let mut cores = JoinedCores::start(2, &[0, 1]);
-    let seen = cores.add(0, &[1], 50);
+    let record = cores.add(0, &[1], 50);
     cores.run_until_stalled();
-    cores.cores.on(1, |own| leak_hidden(own.take()));
-    seen.set();
+    cores.cores.run_on(1, |purgatory| leak_hidden(purgatory.take()));
+    record.meet_condition();
     cores.group.notify(&1);
     cores.cores.end(1);
     cores.run_until_stalled();
-    seen.assert_ended(Completion::Condition);
+    record.assert_ended(Completion::Condition);
     cores.assert_empty([0]);
 }
 
@@ -531,7 +561,7 @@ fn watchers_check_once_when_a_core_ends_without_joining() {
     let mut cores = JoinedCores::start(4, &[0, 1, 2]);
     let waits = [0, 1, 1, 0, 2].map(|core| cores.add(core, &[3], 50));
     cores.run_until_stalled();
-    let checks = || waits.each_ref().map(|seen| seen.checks());
+    let checks = || waits.each_ref().map(|record| record.check_count());
     let before = checks();
     cores.cores.end(3);
     cores.run_until_stalled();
@@ -545,10 +575,10 @@ fn a_turn_makes_few_checks_after_a_core_has_ended_without_joining() {
     let waits: Vec<_> = (0..1_000).map(|_| cores.add(0, &[1], 50)).collect();
     cores.run_until_stalled();
     cores.cores.end(1);
-    let checks = || waits.iter().map(|seen| seen.checks()).sum::<usize>();
+    let checks = || waits.iter().map(|record| record.check_count()).sum::<usize>();
     let before = checks();
     for turn in 1..=3 {
-        assert!(cores.on(0, |_| local_timer().turn_within(1)).behind);
+        assert!(cores.run_on(0, |_| local_timer().turn_within(1)).behind);
         assert!(checks() <= before + 64 * turn, "{} checks", checks() - before);
     }
     cores.run_until_stalled();
@@ -557,15 +587,15 @@ fn a_turn_makes_few_checks_after_a_core_has_ended_without_joining() {
 
 #[test]
 fn a_full_wheel_accepts_purgatory_messages() {
-    let cores = JoinedCores::configured(2, |_, config| config.limit(1));
+    let cores = JoinedCores::start_with(2, |_, config| config.limit(1));
     let waits = [0, 1].map(|core| cores.add(core, &[1], 50));
     cores.run_until_stalled();
-    for seen in &waits {
-        seen.set();
+    for record in &waits {
+        record.meet_condition();
     }
     cores.group.notify(&1);
     cores.run_until_stalled();
-    let ended = waits.map(|seen| seen.ended());
+    let ended = waits.map(|record| record.completions());
     assert_eq!(ended, [(); 2].map(|()| [Completion::Condition]));
     cores.assert_empty(0..2);
     // Messages do not count toward the limit.
@@ -575,19 +605,19 @@ fn a_full_wheel_accepts_purgatory_messages() {
 #[test]
 fn a_notify_after_prepare_sleep_ends_the_sleep() {
     let woken = Counter::default();
-    let cores = JoinedCores::configured(2, |_, config| config.wake_hook(woken.callback()));
-    let seen = cores.add(1, &[1], 50);
-    seen.set();
-    cores.on(0, |own| {
+    let cores = JoinedCores::start_with(2, |_, config| config.wake_hook(woken.callback()));
+    let record = cores.add(1, &[1], 50);
+    record.meet_condition();
+    cores.run_on(0, |purgatory| {
         let _sleep = local_timer().prepare_sleep();
-        own.notify(&1);
-        own.notify(&1);
+        purgatory.notify(&1);
+        purgatory.notify(&1);
     });
     assert_eq!(woken.get(), 1);
     // Announcing a sleep sends the events to the other core.
-    cores.on(0, |_| drop(local_timer().prepare_sleep()));
+    cores.run_on(0, |_| drop(local_timer().prepare_sleep()));
     cores.turn([1]);
-    seen.assert_ended(Completion::Condition);
+    record.assert_ended(Completion::Condition);
 }
 
 #[test]
@@ -600,16 +630,16 @@ fn every_way_to_prepare_a_sleep_sends_queued_events() {
     ];
     for (name, ask) in queries {
         let cores = JoinedCores::start(2, &[0, 1]);
-        let seen = cores.add(1, &[1], 50);
-        seen.set();
-        let unsent = cores.on(0, move |own| {
-            own.notify(&1);
+        let record = cores.add(1, &[1], 50);
+        record.meet_condition();
+        let unsent = cores.run_on(0, move |purgatory| {
+            purgatory.notify(&1);
             ask();
-            own.counts().unsent_messages
+            purgatory.counts().unsent_messages
         });
         assert_eq!(unsent, 0, "{name}");
         cores.turn([1]);
-        seen.assert_ended(Completion::Condition);
+        record.assert_ended(Completion::Condition);
     }
 }
 
@@ -619,7 +649,7 @@ fn an_invalid_join_panics_and_changes_nothing() {
     let refusal = |core: usize, index: usize, shards: &[ShardRef]| {
         let (group, shards) = (cores.group.clone(), shards.to_vec());
         let join = move |_: &mut _| drop(group.join::<Op>(index, &shards));
-        panic_message(|| cores.cores.on(core, join))
+        panic_message(|| cores.cores.run_on(core, join))
     };
     let all = &cores.cores.shards;
     assert!(refusal(0, 0, all).starts_with("this thread has joined the group before"));
@@ -629,10 +659,10 @@ fn an_invalid_join_panics_and_changes_nothing() {
     let reversed: Vec<_> = all.iter().rev().cloned().collect();
     let message = refusal(2, 0, &reversed);
     assert_eq!(message, "joined with other shards, or in another order, than other threads");
-    let seen = cores.add(0, &[1], 50);
-    seen.set();
+    let record = cores.add(0, &[1], 50);
+    record.meet_condition();
     cores.run_until_stalled();
-    seen.assert_ended(Completion::Condition);
+    record.assert_ended(Completion::Condition);
 }
 
 #[test]
@@ -641,20 +671,20 @@ fn a_thread_may_join_several_groups() {
     let others = [(); 2].map(|()| PurgatoryGroup::partitioned_by(|&key: &usize| key));
     for core in [0, 1] {
         let (others, shards) = (others.clone(), cores.cores.shards.clone());
-        cores.on(core, move |_| {
+        cores.run_on(core, move |_| {
             let joined = others.map(|group| group.join::<Op>(core, &shards));
             local_timer().add_local(TICK * 1_000, move || drop(joined));
         });
     }
-    let seen = cores.add(0, &[1], 50);
+    let record = cores.add(0, &[1], 50);
     cores.run_until_stalled();
-    seen.set();
+    record.meet_condition();
     others[0].notify(&1);
     cores.run_until_stalled();
-    assert_eq!(seen.ended(), [], "an event of another group");
+    assert_eq!(record.completions(), [], "an event of another group");
     cores.group.notify(&1);
     cores.run_until_stalled();
-    seen.assert_ended(Completion::Condition);
+    record.assert_ended(Completion::Condition);
 }
 
 thread_local! {
@@ -665,8 +695,10 @@ thread_local! {
 /// A batch wakes core 2. The wake hook of core 2 runs on the sending thread and notifies core 1.
 #[test]
 fn an_event_from_a_wake_hook_prevents_the_sleep() {
-    let cores = JoinedCores::configured(3, |core, config| {
-        let notify = || OWN.with_borrow(|own| own.iter().for_each(|own| own.notify(&1)));
+    let cores = JoinedCores::start_with(3, |core, config| {
+        let notify = || {
+            OWN.with_borrow(|purgatory| purgatory.iter().for_each(|purgatory| purgatory.notify(&1)))
+        };
         if core == 2 { config.wake_hook(notify) } else { config }
     });
     let asks: [fn() -> Option<Duration>; 3] = [
@@ -675,13 +707,13 @@ fn an_event_from_a_wake_hook_prevents_the_sleep() {
         || local_timer().next_deadline().map(|next| next - local_timer().now()),
     ];
     for ask in asks {
-        cores.on(2, |_| leak_hidden(local_timer().prepare_sleep()));
-        cores.on(0, move |own| {
-            OWN.set(Some(own.clone()));
-            own.notify(&2);
-            assert_eq!((ask(), own.counts().unsent_messages), (Some(Duration::ZERO), 1));
+        cores.run_on(2, |_| leak_hidden(local_timer().prepare_sleep()));
+        cores.run_on(0, move |purgatory| {
+            OWN.set(Some(purgatory.clone()));
+            purgatory.notify(&2);
+            assert_eq!((ask(), purgatory.counts().unsent_messages), (Some(Duration::ZERO), 1));
             let _ = local_timer().turn();
-            assert_eq!(own.counts().unsent_messages, 0, "the next turn sends the event");
+            assert_eq!(purgatory.counts().unsent_messages, 0, "the next turn sends the event");
             OWN.set(None);
         });
         cores.turn([1, 2]);
@@ -694,22 +726,24 @@ fn the_counts_add_up_inside_a_wake_hook() {
     thread_local! {
         static SEEN: RefCell<Vec<PurgatoryCounts>> = const { RefCell::new(Vec::new()) };
     }
-    let cores = JoinedCores::configured(2, |core, config| {
+    let cores = JoinedCores::start_with(2, |core, config| {
         let read_counts = || {
-            let counts = OWN.with_borrow(|own| own.as_ref().map(Purgatory::counts));
+            let counts = OWN.with_borrow(|purgatory| purgatory.as_ref().map(Purgatory::counts));
             SEEN.with_borrow_mut(|seen| seen.extend(counts));
         };
         if core == 1 { config.wake_hook(read_counts) } else { config }
     });
     let take: [fn(&OpPurgatory) -> usize; 2] =
-        [|own| own.drain().len(), |own| own.cancel_for_key(&0).len()];
+        [|purgatory| purgatory.drain().len(), |purgatory| purgatory.cancel_for_key(&0).len()];
     for take in take {
-        let seen = cores.on(0, |own| (0..200).map(|_| add(own, [0, 1, 3], 50)).collect::<Vec<_>>());
+        let records = cores.run_on(0, |purgatory| {
+            (0..200).map(|_| add(purgatory, [0, 1, 3], 50)).collect::<Vec<_>>()
+        });
         cores.run_until_stalled();
-        cores.on(1, |_| leak_hidden(local_timer().prepare_sleep()));
-        let counts = cores.on(0, move |own| {
-            OWN.set(Some(own.clone()));
-            assert_eq!(take(own), 200);
+        cores.run_on(1, |_| leak_hidden(local_timer().prepare_sleep()));
+        let counts = cores.run_on(0, move |purgatory| {
+            OWN.set(Some(purgatory.clone()));
+            assert_eq!(take(purgatory), 200);
             OWN.set(None);
             SEEN.take()
         });
@@ -718,38 +752,38 @@ fn the_counts_add_up_inside_a_wake_hook() {
             assert_eq!(added, live + handed_back);
         }
         cores.run_until_stalled();
-        drop(seen);
+        drop(records);
     }
 }
 
 #[test]
 fn each_message_of_a_batch_counts_against_the_budget() {
     let cores = JoinedCores::start(2, &[0, 1]);
-    let seen = cores.add(1, &[1], 50);
-    cores.on(0, |own| (0..64 * 40).for_each(|_| own.notify(&1)));
-    let mut checks = seen.checks();
+    let record = cores.add(1, &[1], 50);
+    cores.run_on(0, |purgatory| (0..64 * 40).for_each(|_| purgatory.notify(&1)));
+    let mut checks = record.check_count();
     // A turn completes each batch that it begins. Without a budget, a turn begins no further batch
     // after 1,024 messages.
     for (budget, batches) in [(1, 1), (64, 1), (65, 2), (128, 2), (usize::MAX, 16)] {
-        let turn = cores.on(1, move |_| local_timer().turn_within(budget));
+        let turn = cores.run_on(1, move |_| local_timer().turn_within(budget));
         assert_eq!((turn.fired, turn.behind), (batches, true));
         checks += 64 * batches;
-        assert_eq!(seen.checks(), checks);
+        assert_eq!(record.check_count(), checks);
     }
     cores.run_until_stalled();
-    assert_eq!(seen.checks(), 64 * 40 + 1);
+    assert_eq!(record.check_count(), 64 * 40 + 1);
 }
 
 #[test]
 fn each_watch_that_an_event_reaches_counts_against_the_budget() {
     let cores = JoinedCores::start(2, &[0, 1]);
-    let seen: Vec<_> = (0..500).map(|_| cores.add(1, &[1], 50)).collect();
-    cores.on(0, |own| (0..64 * 3).for_each(|_| own.notify(&1)));
+    let records: Vec<_> = (0..500).map(|_| cores.add(1, &[1], 50)).collect();
+    cores.run_on(0, |purgatory| (0..64 * 3).for_each(|_| purgatory.notify(&1)));
     // The first batch makes 64 * 500 checks, which is more than a turn may consume.
     for batches in 1..=3 {
-        let turn = cores.on(1, |_| local_timer().turn());
+        let turn = cores.run_on(1, |_| local_timer().turn());
         assert_eq!((turn.fired, turn.behind), (1, batches < 3));
-        assert!(seen.iter().all(|seen| seen.checks() == 1 + 64 * batches));
+        assert!(records.iter().all(|record| record.check_count() == 1 + 64 * batches));
     }
 }
 
@@ -815,7 +849,7 @@ impl Drop for PanicKey {
 
 impl JoinedCores<PanicKey> {
     fn start_with_panic_keys(count: usize, joined: &[usize]) -> Self {
-        Self::join_cores(
+        Self::join_to_group(
             Lockstep::start(count),
             PurgatoryGroup::partitioned_by(|key: &PanicKey| key.core),
             joined,
@@ -823,7 +857,7 @@ impl JoinedCores<PanicKey> {
     }
 
     fn notify_and_settle(&self, from: usize, key: PanicKey) {
-        self.on(from, move |own| own.notify(&key));
+        self.run_on(from, move |purgatory| purgatory.notify(&key));
         self.run_until_stalled();
     }
 }
@@ -831,18 +865,18 @@ impl JoinedCores<PanicKey> {
 #[test]
 fn a_panicking_key_of_an_ended_core_loses_no_other_batch() {
     let mut cores = JoinedCores::start_with_panic_keys(3, &[0, 1, 2]);
-    let well = cores.on(2, |own| add(own, [never_panics(2)], 50));
-    well.set();
+    let healthy_record = cores.run_on(2, |purgatory| add(purgatory, [never_panics(2)], 50));
+    healthy_record.meet_condition();
     cores.cores.end(1);
-    cores.on(0, |own| {
-        own.notify(&panics_on_drop(1));
-        own.notify(&never_panics(2));
+    cores.run_on(0, |purgatory| {
+        purgatory.notify(&panics_on_drop(1));
+        purgatory.notify(&never_panics(2));
         KEYS_PANIC.set(true);
     });
     cores.turn([0]);
-    assert_eq!(cores.panicked(0), 1);
+    assert_eq!(cores.panic_count(0), 1);
     cores.turn([2]);
-    well.assert_ended(Completion::Condition);
+    healthy_record.assert_ended(Completion::Condition);
 }
 
 /// Keys 0 and 3 belong to core 0; 1 and 4 to core 1. A second panic during unwinding would abort
@@ -850,48 +884,48 @@ fn a_panicking_key_of_an_ended_core_loses_no_other_batch() {
 #[test]
 fn several_panicking_keys_of_an_ended_core_do_not_abort() {
     let mut cores = JoinedCores::start_with_panic_keys(3, &[0, 1, 2]);
-    cores.on(2, |own| add(own, [0, 3].map(panics_on_each_drop), 50));
+    cores.run_on(2, |purgatory| add(purgatory, [0, 3].map(panics_on_each_drop), 50));
     cores.run_until_stalled();
     assert_eq!(cores.counts(0).watches, 2);
-    cores.cores.on(0, |own| {
+    cores.cores.run_on(0, |purgatory| {
         KEYS_PANIC.set(true);
-        *own = None;
+        *purgatory = None;
         KEYS_PANIC.set(false);
     });
-    assert_eq!(cores.panicked(0), 2);
+    assert_eq!(cores.panic_count(0), 2);
     cores.cores.end(1);
-    cores.on(2, |own| {
+    cores.run_on(2, |purgatory| {
         for key in [1, 4] {
-            own.notify(&panics_on_each_drop(key));
+            purgatory.notify(&panics_on_each_drop(key));
         }
         KEYS_PANIC.set(true);
     });
     cores.turn([2]);
-    assert_eq!(cores.panicked(2), 2);
-    cores.on(2, |_| KEYS_PANIC.set(false));
+    assert_eq!(cores.panic_count(2), 2);
+    cores.run_on(2, |_| KEYS_PANIC.set(false));
 }
 
 /// The first key is already watched, so the add drops the new copy.
 #[test]
 fn a_key_that_panics_during_an_add_loses_no_other_key() {
     let cores = JoinedCores::start_with_panic_keys(2, &[0, 1]);
-    let seen = cores.on(0, |own| {
-        add(own, [panics_on_drop(0)], 50);
-        with_panicking_keys(|| add(own, [panics_on_drop(0), never_panics(1)], 50))
+    let record = cores.run_on(0, |purgatory| {
+        add(purgatory, [panics_on_drop(0)], 50);
+        with_panicking_keys(|| add(purgatory, [panics_on_drop(0), never_panics(1)], 50))
     });
-    assert_eq!(cores.panicked(0), 1);
+    assert_eq!(cores.panic_count(0), 1);
     cores.run_until_stalled();
-    seen.set();
+    record.meet_condition();
     cores.notify_and_settle(1, never_panics(1));
-    seen.assert_ended(Completion::Condition);
+    record.assert_ended(Completion::Condition);
 }
 
 #[test]
 fn a_refused_add_returns_its_operation_despite_a_key_panic() {
     on_configured_thread(Config::new().limit(0), |_| {
-        let (own, seen) = (Purgatory::new(), OpRecord::new());
+        let (purgatory, record) = (Purgatory::new(), OpRecord::new());
         for keys in [[panics_on_drop(0), never_panics(0)], [never_panics(0), panics_on_drop(0)]] {
-            let add = || own.try_complete_else_watch(seen.op(), keys, TICK);
+            let add = || purgatory.try_complete_else_watch(record.op(), keys, TICK);
             let refused = with_panicking_keys(add).expect_err("the wheel is full");
             assert_eq!(refused.reason(), AddErrorReason::Full);
             leak_hidden(refused.into_inner());
@@ -906,19 +940,20 @@ fn a_refused_add_returns_its_operation_despite_a_key_panic() {
 fn an_add_whose_operation_completes_returns_despite_a_key_panic() {
     for (completes_at_once, core) in [(true, 0), (false, 0), (false, 1)] {
         let cores = JoinedCores::start_with_panic_keys(2, &[0, 1]);
-        let panicked = cores.cores.on(0, move |own| {
-            let (own, seen) = (own.as_ref().expect("it has joined").clone(), OpRecord::new());
-            seen.set_to(completes_at_once);
-            let (own_inside, record_inside) = (own.clone(), Arc::clone(&seen));
+        let panicked = cores.cores.run_on(0, move |purgatory| {
+            let (purgatory, record) =
+                (purgatory.as_ref().expect("it has joined").clone(), OpRecord::new());
+            record.set_is_met(completes_at_once);
+            let (purgatory_inside, record_inside) = (purgatory.clone(), Arc::clone(&record));
             let keys = [never_panics(0), panics_on_drop(core)].into_iter().inspect(move |_| {
-                record_inside.set();
-                own_inside.notify(&never_panics(0));
+                record_inside.meet_condition();
+                purgatory_inside.notify(&never_panics(0));
             });
-            let add = || own.try_complete_else_watch(seen.op(), keys, TICK);
+            let add = || purgatory.try_complete_else_watch(record.op(), keys, TICK);
             let added = with_panicking_keys(add).expect("there is room");
             assert_eq!(added, WatchOutcome::Completed);
-            seen.assert_ended(Completion::Condition);
-            assert_eq!((own.len(), own.counts().watches), (0, 0));
+            record.assert_ended(Completion::Condition);
+            assert_eq!((purgatory.len(), purgatory.counts().watches), (0, 0));
             local_timer().counts().panicked
         });
         assert_eq!(panicked, 1);
@@ -928,31 +963,31 @@ fn an_add_whose_operation_completes_returns_despite_a_key_panic() {
 #[test]
 fn a_key_panic_in_a_full_batch_prevents_no_completion() {
     let mut cores = JoinedCores::start_with_panic_keys(2, &[0, 1]);
-    let seen = cores.on(0, |own| add(own, [0, 1].map(never_panics), 50));
+    let record = cores.run_on(0, |purgatory| add(purgatory, [0, 1].map(never_panics), 50));
     cores.run_until_stalled();
     cores.cores.end(1);
-    seen.set();
-    let completed = cores.on(0, |own| {
-        (1..64).for_each(|_| own.notify(&panics_on_drop(1)));
-        with_panicking_keys(|| own.check_and_complete(&never_panics(0)))
+    record.meet_condition();
+    let completed = cores.run_on(0, |purgatory| {
+        (1..64).for_each(|_| purgatory.notify(&panics_on_drop(1)));
+        with_panicking_keys(|| purgatory.check_and_complete(&never_panics(0)))
     });
-    assert_eq!((completed, cores.panicked(0)), (1, 1));
-    seen.assert_ended(Completion::Condition);
+    assert_eq!((completed, cores.panic_count(0)), (1, 1));
+    record.assert_ended(Completion::Condition);
 }
 
 #[test]
 fn a_key_panic_after_an_event_loses_no_other_event() {
     let cores = JoinedCores::start_with_panic_keys(2, &[0, 1]);
-    let seen = cores.on(0, |own| add(own, [never_panics(0)], 50));
-    seen.set();
-    cores.on(1, |own| {
-        own.notify(&panics_on_drop(0));
-        own.notify(&never_panics(0));
+    let record = cores.run_on(0, |purgatory| add(purgatory, [never_panics(0)], 50));
+    record.meet_condition();
+    cores.run_on(1, |purgatory| {
+        purgatory.notify(&panics_on_drop(0));
+        purgatory.notify(&never_panics(0));
     });
-    cores.on(0, |_| KEYS_PANIC.set(true));
+    cores.run_on(0, |_| KEYS_PANIC.set(true));
     cores.run_until_stalled();
-    assert_eq!(cores.panicked(0), 1);
-    seen.assert_ended(Completion::Condition);
+    assert_eq!(cores.panic_count(0), 1);
+    record.assert_ended(Completion::Condition);
 }
 
 #[test]
@@ -976,11 +1011,12 @@ fn a_panic_of_a_dropped_core_function_is_contained() {
                 let _ = &captured;
                 key
             };
-            let own = PurgatoryGroup::partitioned_by(core_of).join(0, &[local_timer().shard_ref()]);
+            let purgatory =
+                PurgatoryGroup::partitioned_by(core_of).join(0, &[local_timer().shard_ref()]);
             if exits {
-                OWN.set(Some(own));
+                OWN.set(Some(purgatory));
             } else {
-                drop(own);
+                drop(purgatory);
                 assert_eq!(local_timer().counts().panicked, 1);
             }
         });
@@ -1002,16 +1038,16 @@ fn a_key_panic_makes_no_wheel_for_a_thread_that_reports_an_event() {
 fn a_key_panic_after_the_end_of_its_group_is_contained() {
     for exits in [false, true] {
         let mut cores = JoinedCores::start_with_panic_keys(2, &[0]);
-        cores.on(0, |own| add(own, [panics_on_drop(1)], 50));
+        cores.run_on(0, |purgatory| add(purgatory, [panics_on_drop(1)], 50));
         cores.run_until_stalled();
-        cores.cores.on(0, |own| *own = None);
+        cores.cores.run_on(0, |purgatory| *purgatory = None);
         cores.group = PurgatoryGroup::partitioned_by(|key: &PanicKey| key.core);
-        cores.cores.on(1, |_| KEYS_PANIC.set(true));
+        cores.cores.run_on(1, |_| KEYS_PANIC.set(true));
         if exits {
             cores.cores.end(1);
         } else {
             cores.join(1);
-            assert_eq!(cores.panicked(1), 1);
+            assert_eq!(cores.panic_count(1), 1);
         }
     }
 }
@@ -1019,10 +1055,10 @@ fn a_key_panic_after_the_end_of_its_group_is_contained() {
 #[test]
 fn a_key_that_panics_on_removal_leaves_no_entry() {
     let cores = JoinedCores::start_with_panic_keys(1, &[0]);
-    let keys = cores.on(0, |own| {
-        add(own, [panics_on_drop(0)], 50).set();
-        with_panicking_keys(|| _ = panics(|| own.check_and_complete(&panics_on_drop(0))));
-        own.counts().keys
+    let keys = cores.run_on(0, |purgatory| {
+        add(purgatory, [panics_on_drop(0)], 50).meet_condition();
+        with_panicking_keys(|| _ = panics(|| purgatory.check_and_complete(&panics_on_drop(0))));
+        purgatory.counts().keys
     });
     assert_eq!(keys, 0);
 }
@@ -1030,19 +1066,20 @@ fn a_key_that_panics_on_removal_leaves_no_entry() {
 #[test]
 fn an_operation_with_a_panicking_key_removes_all_watches() {
     let cores = JoinedCores::start_with_panic_keys(2, &[0, 1]);
-    let seen =
-        cores.on(0, |own| add(own, [never_panics(0), panics_on_drop(2), never_panics(1)], 50));
+    let record = cores.run_on(0, |purgatory| {
+        add(purgatory, [never_panics(0), panics_on_drop(2), never_panics(1)], 50)
+    });
     cores.run_until_stalled();
     assert_eq!(cores.counts(1).watches, 1);
-    seen.set();
-    cores.on(0, |own| {
-        assert_eq!(with_panicking_keys(|| own.check_and_complete(&never_panics(0))), 1);
-        let PurgatoryCounts { by_condition, live, watches, keys, .. } = own.counts();
+    record.meet_condition();
+    cores.run_on(0, |purgatory| {
+        assert_eq!(with_panicking_keys(|| purgatory.check_and_complete(&never_panics(0))), 1);
+        let PurgatoryCounts { by_condition, live, watches, keys, .. } = purgatory.counts();
         assert_eq!((by_condition, live, watches, keys), (1, 0, 0, 0));
     });
-    assert_eq!(cores.panicked(0), 1);
+    assert_eq!(cores.panic_count(0), 1);
     cores.run_until_stalled();
-    seen.assert_ended(Completion::Condition);
+    record.assert_ended(Completion::Condition);
     assert_eq!(cores.counts(1).watches, 0);
 }
 
@@ -1052,19 +1089,19 @@ fn an_operation_with_a_panicking_key_removes_all_watches() {
 fn a_watch_whose_key_panics_is_answered() {
     for is_late in [false, true] {
         let cores = JoinedCores::start_with_panic_keys(2, if is_late { &[0] } else { &[0, 1] });
-        let waits = cores.on(0, |own| {
+        let waits = cores.run_on(0, |purgatory| {
             [PanicsIn::Hash, PanicsIn::Nothing]
-                .map(|panics| add(own, [PanicKey { core: 1, panics }], 50))
+                .map(|panics| add(purgatory, [PanicKey { core: 1, panics }], 50))
         });
-        cores.cores.on(1, |_| KEYS_PANIC.set(true));
+        cores.cores.run_on(1, |_| KEYS_PANIC.set(true));
         cores.run_until_stalled();
         if is_late {
             cores.join(1);
             cores.run_until_stalled();
         }
-        assert_eq!(waits.each_ref().map(|seen| seen.checks()), [2, 2], "late: {is_late}");
-        assert_eq!((cores.counts(1).watches, cores.panicked(1)), (1, 1));
-        waits[1].set();
+        assert_eq!(waits.each_ref().map(|record| record.check_count()), [2, 2], "late: {is_late}");
+        assert_eq!((cores.counts(1).watches, cores.panic_count(1)), (1, 1));
+        waits[1].meet_condition();
         cores.notify_and_settle(0, never_panics(1));
         waits[1].assert_ended(Completion::Condition);
     }

@@ -8,8 +8,8 @@ use corewheel::{
 };
 
 use crate::support::{
-    Log, OnDrop, TICK, after_wheel_ends, cancel_remotely, in_checked_virtual_time, in_virtual_time,
-    on_a_thread, on_configured_thread, turn_after,
+    Log, OnDrop, TICK, cancel_remotely, in_checked_virtual_time, in_virtual_time, on_a_thread,
+    on_configured_thread, run_after_wheel_ends, turn_after,
 };
 
 thread_local! {
@@ -203,7 +203,7 @@ fn a_refused_arming_keeps_the_callback() {
         assert_eq!(runs.get(), 1);
     });
     // An ended wheel refuses timers.
-    let after = after_wheel_ends(|| {
+    let after = run_after_wheel_ends(|| {
         let (timer, _) = counting_timer();
         timer.arm(TICK * 1_000);
         move || (timer.try_arm(TICK * 1_000), timer.status(), timer.last_end())

@@ -11,10 +11,10 @@ use mio::{Events, Poll, Token, Waker};
 
 use crate::{
     support::{
-        ADDS, Counter, HOUR, Lockstep, TICK, TOO_LONG, WAKE_AT_QUEUED_MESSAGES,
-        cancel_all_remotely, configured_shard, expired, in_checked_virtual_time, leak_hidden,
-        must_not_run, on_a_thread, on_configured_thread, scaled, start_repeating, turn_after,
-        with_counted_wakes,
+        ADD_CALLS, Counter, HOUR, Lockstep, TICK, TOO_LONG, WAKE_AT_QUEUED_MESSAGES,
+        cancel_all_remotely, configured_shard, in_checked_virtual_time, leak_hidden, must_not_run,
+        on_a_thread, on_configured_thread, scaled, spawn_repeating_owner, turn_after,
+        turn_and_expire, with_counted_wakes,
     },
     wake_ups,
 };
@@ -41,7 +41,7 @@ fn a_timer_reset_every_tick_causes_few_idle_wake_ups() {
 
 #[test]
 fn an_earlier_add_during_a_sleep_calls_the_wake_hook() {
-    for (name, add) in ADDS {
+    for (name, add) in ADD_CALLS {
         let add = |delay| add(delay, Box::new(must_not_run));
         with_counted_wakes(|_, wakes, _| {
             let sleep = local_timer().prepare_sleep();
@@ -67,23 +67,23 @@ fn an_earlier_add_during_a_sleep_calls_the_wake_hook() {
 // ---- wake hooks
 
 /// Starts cores that have announced a sleep. Each core's wake hook counts its calls, and calls
-/// `hook` with all shards and the core's index.
+/// `on_wake` with all shards and the core's index.
 fn sleeping_cores_with_hooks(
     count: usize,
     calls: &Counter,
-    hook: fn(&[ShardRef], usize),
+    on_wake: fn(&[ShardRef], usize),
 ) -> (Lockstep<()>, Arc<Mutex<Vec<ShardRef>>>) {
     let shards = Arc::new(Mutex::new(Vec::new()));
     let cores = Lockstep::start_with(count, |own, config| {
-        let (all, called) = (Arc::clone(&shards), calls.callback());
+        let (all_shards, count_call) = (Arc::clone(&shards), calls.callback());
         config.wake_hook(move || {
-            called();
-            let all: Vec<ShardRef> = all.lock().expect("sound").clone();
-            hook(&all, own);
+            count_call();
+            let all_shards: Vec<ShardRef> = all_shards.lock().expect("sound").clone();
+            on_wake(&all_shards, own);
         })
     });
     shards.lock().expect("sound").extend(cores.shards.iter().cloned());
-    (0..count).for_each(|core| cores.on(core, |()| leak_hidden(local_timer().prepare_sleep())));
+    (0..count).for_each(|core| cores.run_on(core, |()| leak_hidden(local_timer().prepare_sleep())));
     (cores, shards)
 }
 
@@ -91,7 +91,7 @@ fn sleeping_cores_with_hooks(
 fn a_wake_hook_that_adds_is_not_called_recursively() {
     let calls = Counter::default();
     let add_to_all: fn(&[ShardRef], usize) =
-        |all, _| all.iter().for_each(|shard| _ = shard.add(TICK, || {}));
+        |all_shards, _| all_shards.iter().for_each(|shard| _ = shard.add(TICK, || {}));
     let (cores, shards) = sleeping_cores_with_hooks(2, &calls, add_to_all);
     cores.shards[1].add(TICK, || {});
     assert_eq!(calls.get(), 2, "one call per hook");
@@ -104,13 +104,13 @@ fn a_wake_hook_that_adds_is_not_called_recursively() {
 
 #[test]
 fn hooks_that_wake_in_a_circle_nest_at_most_32_deep() {
-    for (count, called) in [(4, 4), (30, 30), (100, 32)] {
+    for (count, expected_calls) in [(4, 4), (30, 30), (100, 32)] {
         let calls = Counter::default();
-        let (cores, shards) = sleeping_cores_with_hooks(count, &calls, |all, own| {
-            all[(own + 1) % all.len()].run(|| ());
+        let (cores, shards) = sleeping_cores_with_hooks(count, &calls, |all_shards, own| {
+            all_shards[(own + 1) % all_shards.len()].run(|| ());
         });
         cores.shards[0].run(|| ());
-        assert_eq!(calls.get(), called, "of {count}");
+        assert_eq!(calls.get(), expected_calls, "of {count}");
         shards.lock().expect("sound").clear();
     }
 }
@@ -120,16 +120,16 @@ fn hooks_that_wake_in_a_circle_nest_at_most_32_deep() {
 #[test]
 fn a_backlog_of_cancelled_timers_wakes_a_sleeping_owner_once() {
     with_drop_cancelled_within(Duration::MAX, |_, wakes| {
-        let all: Vec<_> = (0..2 * WAKE_AT_QUEUED_MESSAGES)
+        let handles: Vec<_> = (0..2 * WAKE_AT_QUEUED_MESSAGES)
             .map(|_| local_timer().add(HOUR, must_not_run))
             .collect();
         let sleep = local_timer().prepare_sleep();
-        cancel_all_remotely(&all[..WAKE_AT_QUEUED_MESSAGES - 1]);
+        cancel_all_remotely(&handles[..WAKE_AT_QUEUED_MESSAGES - 1]);
         assert_eq!(wakes.take(), 0, "one message too few");
-        cancel_all_remotely(&all[WAKE_AT_QUEUED_MESSAGES - 1..2 * WAKE_AT_QUEUED_MESSAGES - 1]);
+        cancel_all_remotely(&handles[WAKE_AT_QUEUED_MESSAGES - 1..2 * WAKE_AT_QUEUED_MESSAGES - 1]);
         assert_eq!(wakes.take(), 1);
         drop(sleep);
-        cancel_all_remotely(&all[2 * WAKE_AT_QUEUED_MESSAGES - 1..]);
+        cancel_all_remotely(&handles[2 * WAKE_AT_QUEUED_MESSAGES - 1..]);
         assert_eq!(wakes.take(), 0, "the sleep has ended");
         assert_eq!(local_timer().counts().uncollected, 2 * WAKE_AT_QUEUED_MESSAGES as u64);
         for behind in [true, false] {
@@ -211,7 +211,7 @@ fn drop_cancelled_within_bounds_the_life_of_a_payload() {
     cancel_all_remotely(&[timer]);
     assert_eq!(wakes.take(), 1);
     drop(sleep);
-    assert!(expired(&mut shard).is_empty());
+    assert!(turn_and_expire(&mut shard).is_empty());
     assert_eq!(shard.prepare_sleep().timeout(), Some(LIMIT));
 }
 
@@ -267,17 +267,18 @@ fn a_park_with_a_zero_timeout_keeps_the_unpark_token() {
         local_timer().add(Duration::ZERO, || {});
         thread::current().unpark();
         local_timer().prepare_sleep().park();
-        let begun = Instant::now();
+        let start = Instant::now();
         thread::park_timeout(TOO_LONG);
-        assert!(begun.elapsed() < TOO_LONG, "the unpark token was consumed");
+        assert!(start.elapsed() < TOO_LONG, "the unpark token was consumed");
     });
 }
 
 #[test]
 fn a_park_ends_at_a_wake_up_although_a_hook_wakes_only_a_poll() {
     let wakes = Counter::default();
-    let (config, hook) = (Config::new(), wakes.callback());
-    let cores = Cores::builder().threads(1).config(move |_| config.clone().wake_hook(hook.clone()));
+    let (config, on_wake) = (Config::new(), wakes.callback());
+    let cores =
+        Cores::builder().threads(1).config(move |_| config.clone().wake_hook(on_wake.clone()));
     let cores = cores.start(|core| core.run_timers()).expect("started");
     let (sender, receiver) = mpsc::channel();
     while wakes.get() < 3 {
@@ -300,9 +301,9 @@ fn an_add_after_prepare_sleep_unparks_its_own_thread() {
         local_timer().add(HOUR, must_not_run);
         let sleep = local_timer().prepare_sleep();
         local_timer().add(Duration::from_millis(2), || {});
-        let begun = Instant::now();
+        let start = Instant::now();
         thread::park_timeout(sleep.timeout().expect("a timer is pending").min(TOO_LONG));
-        assert!(begun.elapsed() < TOO_LONG);
+        assert!(start.elapsed() < TOO_LONG);
     });
 }
 
@@ -329,13 +330,14 @@ fn no_wake_up_is_lost() {
     for sleeper in [parking_sleeper, polling_sleeper] {
         for (requesters, budget, rounds) in [(1, usize::MAX, 2_000), (3, 2, 1_000)] {
             let (config, mut sleep) = sleeper();
-            let (shard, end) = start_repeating(config.tick(Duration::from_micros(20)), move || {
-                local_timer().add(HOUR, must_not_run);
-                move || {
-                    local_timer().sleep_with(&mut sleep);
-                    let _ = local_timer().turn_within(budget);
-                }
-            });
+            let (shard, end) =
+                spawn_repeating_owner(config.tick(Duration::from_micros(20)), move || {
+                    local_timer().add(HOUR, must_not_run);
+                    move || {
+                        local_timer().sleep_with(&mut sleep);
+                        let _ = local_timer().turn_within(budget);
+                    }
+                });
             wake_ups::assert_no_wake_up_is_lost(&shard, requesters, scaled(rounds).min(5 * rounds));
             end();
         }

@@ -21,8 +21,8 @@ use crate::{
     polling::Poller,
     purgatory::JoinedCores,
     support::{
-        Counter, HOUR, TOO_LONG, after_wheel_ends, cancel_all_remotely, from_another_thread,
-        must_not_run, on_a_thread, scaled, start_repeating,
+        Counter, HOUR, TOO_LONG, call_from_another_thread, cancel_all_remotely, must_not_run,
+        on_a_thread, run_after_wheel_ends, scaled, spawn_repeating_owner,
     },
     wake_ups,
 };
@@ -63,8 +63,8 @@ fn the_descriptor_has_its_flags_and_is_unreadable_when_idle() {
     with_timer_fd(Config::new(), |timer| {
         assert!(fcntl_getfd(&timer).expect("flags").contains(FdFlags::CLOEXEC));
         assert!(fcntl_getfl(&timer).expect("flags").contains(OFlags::NONBLOCK));
-        let again = local_timer().timer_fd().expect("the same descriptor");
-        assert_eq!(again.as_raw_fd(), timer.as_raw_fd());
+        let second_reference = local_timer().timer_fd().expect("the same descriptor");
+        assert_eq!(second_reference.as_raw_fd(), timer.as_raw_fd());
         assert!(!is_readable(&timer, SHORT_WAIT), "without a timer");
         for delay in [HOUR, HOUR * 24 * 365 * 100, Duration::MAX] {
             local_timer().add(delay, must_not_run);
@@ -97,11 +97,11 @@ fn the_descriptor_is_readable_at_the_deadline_of_each_clock() {
     for clock in [Clock::monotonic(), Clock::fast(), Clock::boot_time()] {
         with_timer_fd(Config::new().clock(clock), |timer| {
             for delay in [Duration::ZERO, Duration::from_millis(1), Duration::from_millis(25)] {
-                let begun = Instant::now();
+                let start = Instant::now();
                 local_timer().add(delay, || ());
                 timer.arm();
                 assert_eq!(turn_until_fired(&timer).fired, 1);
-                assert!(begun.elapsed() >= delay, "early: {delay:?}");
+                assert!(start.elapsed() >= delay, "early: {delay:?}");
                 assert!(!is_readable(&timer, Duration::ZERO), "readable after its turn");
             }
         });
@@ -113,19 +113,19 @@ fn an_earlier_add_or_reset_rearms_the_descriptor() {
     with_timer_fd(Config::new(), |timer| {
         let late = local_timer().add(HOUR, || ());
         timer.arm();
-        let begun = Instant::now();
+        let start = Instant::now();
         local_timer().add(SHORT_WAIT, || ());
         turn_until_fired(&timer);
-        assert!(begun.elapsed() >= SHORT_WAIT);
+        assert!(start.elapsed() >= SHORT_WAIT);
         assert!(!is_readable(&timer, Duration::ZERO));
         assert!(late.reset(Duration::ZERO));
         turn_until_fired(&timer);
         // An add inside a callback rearms the descriptor, too.
         let fired = Counter::default();
-        let (fires, begun) = (fired.callback(), Instant::now());
+        let (fires, start) = (fired.callback(), Instant::now());
         local_timer().add(Duration::ZERO, move || _ = local_timer().add(SHORT_WAIT, fires));
         turn_until_fired(&timer);
-        let is_early = is_readable(&timer, SHORT_WAIT / 2) && begun.elapsed() < SHORT_WAIT;
+        let is_early = is_readable(&timer, SHORT_WAIT / 2) && start.elapsed() < SHORT_WAIT;
         assert!(!is_early, "an idle wake-up");
         turn_until_fired(&timer);
         assert_eq!(fired.get(), 1);
@@ -172,11 +172,11 @@ fn edge_triggered_polling_needs_no_read() {
 #[test]
 fn only_earlier_remote_requests_make_the_descriptor_readable() {
     with_timer_fd(Config::new(), |timer| {
-        from_another_thread(|shard| shard.add(HOUR, must_not_run));
+        call_from_another_thread(|shard| shard.add(HOUR, must_not_run));
         while is_readable(&timer, SHORT_WAIT) {
             timer.turn();
         }
-        from_another_thread(|shard| shard.run(|| ()));
+        call_from_another_thread(|shard| shard.run(|| ()));
         turn_until_fired(&timer);
         let late = local_timer().add(HOUR, || ());
         timer.arm();
@@ -196,7 +196,7 @@ fn the_wake_hook_also_runs_and_may_panic() {
         panic!("as planned");
     };
     with_timer_fd(Config::new().wake_hook(hook), |timer| {
-        from_another_thread(|shard| shard.run(|| ()));
+        call_from_another_thread(|shard| shard.run(|| ()));
         turn_until_fired(&timer);
         assert_eq!(wakes.get(), 1);
     });
@@ -207,12 +207,12 @@ fn dropping_a_timer_fd_ends_its_announced_sleep() {
     with_timer_fd(Config::new(), |timer| {
         let descriptor = timer.as_fd().try_clone_to_owned().expect("a duplicate");
         drop(timer);
-        from_another_thread(|shard| shard.run(|| ()));
+        call_from_another_thread(|shard| shard.run(|| ()));
         assert!(!is_readable(&descriptor, SHORT_WAIT));
-        let again = local_timer().timer_fd().expect("the same descriptor");
-        again.arm();
+        let second_reference = local_timer().timer_fd().expect("the same descriptor");
+        second_reference.arm();
         assert!(is_readable(&descriptor, TOO_LONG));
-        assert_eq!(turn_until_fired(&again).fired, 1);
+        assert_eq!(turn_until_fired(&second_reference).fired, 1);
     });
     // If another `TimerFd` remains, the descriptor becomes readable, so that the loop announces a
     // new sleep.
@@ -250,7 +250,7 @@ fn the_descriptor_is_readable_after_run_until() {
 
 #[test]
 fn the_descriptor_is_unreadable_after_its_wheel_has_ended() {
-    after_wheel_ends(|| {
+    run_after_wheel_ends(|| {
         local_timer().add(Duration::ZERO, || ());
         let timer = local_timer().timer_fd().expect("a descriptor");
         move || {
@@ -274,8 +274,8 @@ fn the_descriptor_is_unreadable_after_a_drain() {
 
 #[test]
 fn arming_the_descriptor_of_a_drained_wheel_sends_queued_events() {
-    let cores = JoinedCores::configured(2, |_, config| config.clock(Clock::monotonic()));
-    cores.on(0, |own| {
+    let cores = JoinedCores::start_with(2, |_, config| config.clock(Clock::monotonic()));
+    cores.run_on(0, |own| {
         let timer = local_timer().timer_fd().expect("a descriptor");
         drop(local_timer().drain());
         own.notify(&1);
@@ -293,7 +293,7 @@ fn the_descriptor_is_readable_in_a_second_while_a_purgatory_frees_memory() {
         for key in 0..KEYS {
             add_waiting(&purgatory, met.op(), [key, KEYS], 1_000_000);
         }
-        met.set();
+        met.meet_condition();
         assert_eq!(purgatory.check_and_complete(&KEYS), 140_000);
         timer.turn();
         let armed_at = Instant::now();
@@ -306,7 +306,7 @@ fn the_descriptor_is_readable_in_a_second_while_a_purgatory_frees_memory() {
 fn no_wake_up_is_lost_by_a_loop_that_polls_the_descriptor() {
     for (requesters, budget, rounds) in [(1, usize::MAX, 3_000), (3, 2, 1_000)] {
         let config = Config::new().tick(Duration::from_micros(20));
-        let (shard, end) = start_repeating(config, move || {
+        let (shard, end) = spawn_repeating_owner(config, move || {
             let timer = local_timer().timer_fd().expect("a descriptor");
             timer.arm();
             move || {

@@ -176,7 +176,7 @@ fn run_until_stalled_delivers_purgatory_events_to_other_cores() {
                         add_waiting(&purgatory, seen.op(), [1], 100_000);
                     } else {
                         sleep(SECOND).await;
-                        seen.set();
+                        seen.meet_condition();
                         purgatory.notify(&1);
                     }
                     sleep(SECOND * 200).await;
@@ -186,7 +186,7 @@ fn run_until_stalled_delivers_purgatory_events_to_other_cores() {
         time.run_until_stalled();
         time.clock().advance(SECOND);
         time.run_until_stalled();
-        assert_eq!(seen.ended(), [Completion::Condition], "seed {seed}");
+        assert_eq!(seen.completions(), [Completion::Condition], "seed {seed}");
     }
 }
 

@@ -6,27 +6,27 @@ use std::collections::BTreeMap;
 use corewheel::{Key, Wheel};
 
 use crate::model::{
-    agrees_with_the_model, any_start_time,
+    any_start_time, assert_agrees_with_the_model,
     common::{scaled, seeded},
     log_uniform,
 };
 
 #[test]
 fn one_bit_and_64_levels_agree_with_the_model() {
-    agrees_with_the_model::<1, 64>(scaled(10_000), 500, 40);
+    assert_agrees_with_the_model::<1, 64>(scaled(10_000), 500, 40);
 }
 
 #[test]
 fn two_to_nine_bits_agree_with_the_model() {
-    agrees_with_the_model::<2, 32>(scaled(20_000), 500, 40);
-    agrees_with_the_model::<3, 22>(scaled(20_000), 500, 40);
-    agrees_with_the_model::<5, 13>(scaled(10_000), 1_000, 400);
-    agrees_with_the_model::<9, 8>(scaled(20_000), 5_000, 1_000);
+    assert_agrees_with_the_model::<2, 32>(scaled(20_000), 500, 40);
+    assert_agrees_with_the_model::<3, 22>(scaled(20_000), 500, 40);
+    assert_agrees_with_the_model::<5, 13>(scaled(10_000), 1_000, 400);
+    assert_agrees_with_the_model::<9, 8>(scaled(20_000), 5_000, 1_000);
 }
 
 #[test]
 fn the_geometry_of_shards_agrees_with_the_model() {
-    agrees_with_the_model::<11, 6>(scaled(50_000), 50_000, 10_000);
+    assert_agrees_with_the_model::<11, 6>(scaled(50_000), 50_000, 10_000);
 }
 
 /// Simulates events that insert and reset other events, from deadline to deadline. Returns the

@@ -9,15 +9,15 @@ use std::{
 use corewheel::{Cancel, Config, ManualClock, Shard, When, local_timer, purgatory::Purgatory};
 
 use crate::support::{
-    HOUR, Log, OpRecord, TICK, expired, from_another_thread, in_checked_virtual_time, manual_shard,
-    must_not_run, nanos, on_a_thread, turn_after, turn_at_each_tick,
+    HOUR, Log, OpRecord, TICK, call_from_another_thread, in_checked_virtual_time, manual_shard,
+    must_not_run, nanos, on_a_thread, turn_after, turn_and_expire, turn_at_each_tick,
 };
 
 const START: u64 = 1_000;
 
 /// Returns each form of `When` with the first and the last tick at which its timer may fire, if
 /// `now` is 0.4 ticks after the tick `START`.
-fn forms(now: Instant) -> [(When, u64, u64); 14] {
+fn when_forms(now: Instant) -> [(When, u64, u64); 14] {
     let (after, at) = (When::after(TICK * 5), When::at(now + TICK * 5));
     [
         ((TICK * 5).into(), 1_006, 1_006),
@@ -65,13 +65,13 @@ fn callback_ticks(form: usize) -> Vec<u64> {
             let (clock, fired) = (clock.clone(), fired.clone());
             move || fired.write(tick(&clock))
         };
-        let (shard, far) = (timer.shard_ref(), [(); 3].map(|()| timer.add(HOUR, note())));
-        let [own, other, guarded] = far;
+        let (shard, far_timers) = (timer.shard_ref(), [(); 3].map(|()| timer.add(HOUR, note())));
+        let [own, other, guarded] = far_timers;
         let (local, guard) = (timer.add_local(HOUR, note()), guarded.guard());
         set_start_time(clock);
         timer.turn();
         clock.advance(TICK / 10);
-        let (when, ..) = forms(clock.now())[form];
+        let (when, ..) = when_forms(clock.now())[form];
         timer.add(when, note());
         timer.try_add(when, note()).expect("there is room");
         timer.add_local(when, note());
@@ -99,16 +99,16 @@ fn callback_ticks(form: usize) -> Vec<u64> {
 /// which they fired.
 fn payload_ticks(form: usize) -> Vec<u64> {
     let (mut shard, clock) = manual_shard();
-    let moved = shard.add(HOUR, ());
+    let reset_timer = shard.add(HOUR, ());
     set_start_time(&clock);
     shard.turn();
     clock.advance(TICK / 10);
-    let (when, ..) = forms(clock.now())[form];
+    let (when, ..) = when_forms(clock.now())[form];
     shard.add(when, ());
-    assert!(shard.reset(moved, when));
+    assert!(shard.reset(reset_timer, when));
     let mut fired = Vec::new();
     for _ in 0..60 {
-        fired.extend(expired(&mut shard).iter().map(|()| tick(&clock)));
+        fired.extend(turn_and_expire(&mut shard).iter().map(|()| tick(&clock)));
         clock.advance(TICK);
     }
     fired
@@ -116,7 +116,7 @@ fn payload_ticks(form: usize) -> Vec<u64> {
 
 #[test]
 fn every_add_and_reset_treats_each_form_alike() {
-    for (form, (_, first, last)) in forms(Instant::now()).into_iter().enumerate() {
+    for (form, (_, first, last)) in when_forms(Instant::now()).into_iter().enumerate() {
         let (callbacks, payloads) = (callback_ticks(form), payload_ticks(form));
         assert_eq!((callbacks.len(), payloads.len()), (12, 2), "form {form}");
         for tick in callbacks.into_iter().chain(payloads) {
@@ -131,7 +131,7 @@ fn sleep_and_turn(timers: &mut Shard<usize>, clock: &ManualClock) -> (usize, Has
     while let Some(sleep) = timers.time_until_next() {
         clock.advance(sleep);
         wakes += 1;
-        for id in expired(timers) {
+        for id in turn_and_expire(timers) {
             assert_eq!(fired.insert(id, tick(clock)), None, "{id} fires once");
         }
     }
@@ -157,12 +157,12 @@ fn far_timers_with_slack_share_wake_ups() {
 fn timers_with_spread_are_distributed_evenly() {
     let (mut timers, clock) = manual_shard();
     for count in [10, 1_000] {
-        for others in [0, 1, 2, 20, 54, 143] {
+        for timers_between in [0, 1, 2, 20, 54, 143] {
             for id in 0..count {
                 timers.add(When::after(Duration::from_secs(2)).spread(TICK * 1_000), id);
                 let now = timers.now();
-                (0..others).for_each(|_| _ = timers.add(now, usize::MAX));
-                expired(&mut timers);
+                (0..timers_between).for_each(|_| _ = timers.add(now, usize::MAX));
+                turn_and_expire(&mut timers);
             }
             let start = tick(&clock) + 2_000;
             let (_, fired) = sleep_and_turn(&mut timers, &clock);
@@ -170,10 +170,16 @@ fn timers_with_spread_are_distributed_evenly() {
             for &tick in fired.values() {
                 by_tick[usize::try_from(tick - start).expect("few")] += 1;
             }
-            let most = by_tick.iter().max().copied();
-            assert!(most <= Some(count.div_ceil(1_000) + 2), "{most:?} of {count} and {others}");
-            let most = by_tick.chunks(100).map(|tenth| tenth.iter().sum::<usize>()).max();
-            assert!(most <= Some(count / 10 + 4), "{most:?} of {count} and {others}");
+            let fired_max = by_tick.iter().max().copied();
+            assert!(
+                fired_max <= Some(count.div_ceil(1_000) + 2),
+                "{fired_max:?} of {count} and {timers_between}"
+            );
+            let fired_max = by_tick.chunks(100).map(|tenth| tenth.iter().sum::<usize>()).max();
+            assert!(
+                fired_max <= Some(count / 10 + 4),
+                "{fired_max:?} of {count} and {timers_between}"
+            );
         }
     }
 }
@@ -199,14 +205,14 @@ fn in_virtual_time_the_fractions_do_not_depend_on_other_clocks() {
         let timer = timers.add(When::after(TICK).spread(HOUR), ());
         timers.time_left(timer).expect("the timer is live")
     };
-    let deadlines_of_two_wheels = || {
+    let times_left_of_two_wheels = || {
         let clock = ManualClock::new();
         [time_left(&clock), time_left(&clock)]
     };
-    let first_run = deadlines_of_two_wheels();
+    let first_run = times_left_of_two_wheels();
     assert_ne!(first_run[0], first_run[1]);
     let _other = Shard::<()>::new();
-    assert_eq!(deadlines_of_two_wheels(), first_run);
+    assert_eq!(times_left_of_two_wheels(), first_run);
 }
 
 #[test]
@@ -216,9 +222,9 @@ fn spread_applies_to_resets_and_remote_adds() {
         for _ in 0..50 {
             assert!(local_timer().add(HOUR, || ()).reset(when));
         }
-        from_another_thread(|shard| (0..50).for_each(|_| _ = shard.add(when, || ())));
-        let most = (0..102).map(|_| turn_after(clock, 1).fired).max();
-        assert!(most <= Some(3), "{most:?} of 100 in a tick");
+        call_from_another_thread(|shard| (0..50).for_each(|_| _ = shard.add(when, || ())));
+        let fired_max = (0..102).map(|_| turn_after(clock, 1).fired).max();
+        assert!(fired_max <= Some(3), "{fired_max:?} of 100 in a tick");
         assert!(local_timer().is_empty());
     });
 }
@@ -228,22 +234,22 @@ fn the_maximum_slack_is_accepted() {
     let (mut timers, clock) = manual_shard();
     let timer = timers.add(When::after(Duration::from_secs(1)).slack(Duration::MAX), 0);
     clock.advance(HOUR);
-    assert!(expired(&mut timers).is_empty(), "the slack ends in 584 years");
+    assert!(turn_and_expire(&mut timers).is_empty(), "the slack ends in 584 years");
     assert_eq!(timers.cancel(timer), Some(0));
 }
 
 #[test]
 fn turn_at_does_not_read_the_clock() {
     in_checked_virtual_time(|clock| {
-        let begun = clock.now();
+        let start = clock.now();
         local_timer().add(TICK * 3, || ());
-        local_timer().add(TICK * 4, move || assert!(local_timer().turn_at(begun).nested));
+        local_timer().add(TICK * 4, move || assert!(local_timer().turn_at(start).nested));
         clock.advance(TICK * 4);
-        assert_eq!(local_timer().turn_at(begun).fired, 0);
-        assert_eq!(local_timer().turn_at(begun + TICK * 3).fired, 1);
+        assert_eq!(local_timer().turn_at(start).fired, 0);
+        assert_eq!(local_timer().turn_at(start + TICK * 3).fired, 1);
         assert_eq!(local_timer().turn().fired, 1);
-        local_timer().add(begun + TICK * 4, || ());
-        assert_eq!(local_timer().turn_at(begun).fired, 1, "the latest reading is later");
+        local_timer().add(start + TICK * 4, || ());
+        assert_eq!(local_timer().turn_at(start).fired, 1, "the latest reading is later");
         assert_eq!(local_timer().counts().clock_regressions, 0);
     });
 }
@@ -282,27 +288,27 @@ fn a_nested_turn_at_does_not_move_the_time() {
 #[test]
 fn turn_at_an_earlier_instant_uses_the_latest_reading() {
     let (mut shard, clock) = manual_shard();
-    let begun = clock.now();
+    let start = clock.now();
     clock.advance(TICK * 5);
     shard.turn();
-    shard.add(begun + TICK * 3, ());
-    shard.add(begun + TICK * 7, ());
-    shard.turn_at(begun);
+    shard.add(start + TICK * 3, ());
+    shard.add(start + TICK * 7, ());
+    shard.turn_at(start);
     assert_eq!(shard.next_expired().map(|expired| expired.lateness()), Some(Duration::ZERO));
     assert!(shard.next_expired().is_none());
     // A reading that goes back is clamped to the latest one.
     clock.set(TICK * 2);
     shard.turn_at(clock.now());
-    let held = shard.add(TICK, ());
-    assert_eq!(shard.deadline(held), Some(begun + TICK * 6));
-    shard.cancel(held);
-    shard.turn_at(begun + TICK * 9);
+    let pending_timer = shard.add(TICK, ());
+    assert_eq!(shard.deadline(pending_timer), Some(start + TICK * 6));
+    shard.cancel(pending_timer);
+    shard.turn_at(start + TICK * 9);
     assert_eq!(shard.next_expired().map(|expired| expired.lateness()), Some(TICK * 2));
     assert!(shard.next_expired().is_none());
     // Until the clock reaches the latest turn's instant, readings are clamped to that instant.
     shard.add(Duration::ZERO, ());
     shard.turn();
-    assert_eq!(shard.next_expired().map(|expired| expired.deadline()), Some(begun + TICK * 9));
+    assert_eq!(shard.next_expired().map(|expired| expired.deadline()), Some(start + TICK * 9));
     assert_eq!(shard.counts().clock_regressions, 3, "two adds and a turn");
 }
 
@@ -310,16 +316,16 @@ fn turn_at_an_earlier_instant_uses_the_latest_reading() {
 #[test]
 fn slack_that_began_in_the_past_ends_at_the_same_tick_after_any_turn() {
     let (mut shard, clock) = manual_shard();
-    let begun = shard.now();
+    let start = shard.now();
     for turns in [0, 1] {
         clock.set(TICK * 1_000);
         (0..turns).for_each(|_| shard.turn());
-        let when = When::at(begun + TICK * 10).slack(TICK * 1_000);
-        let [added, moved] = [shard.add(when, ()), shard.add(HOUR, ())];
-        assert!(shard.reset(moved, when));
-        for handle in [added, moved] {
+        let when = When::at(start + TICK * 10).slack(TICK * 1_000);
+        let [added, reset_timer] = [shard.add(when, ()), shard.add(HOUR, ())];
+        assert!(shard.reset(reset_timer, when));
+        for handle in [added, reset_timer] {
             let deadline = shard.deadline(handle).expect("it is pending");
-            assert_eq!(deadline - begun, TICK * 1_008, "the coarsest tick of 1,001 to 1,010");
+            assert_eq!(deadline - start, TICK * 1_008, "the coarsest tick of 1,001 to 1,010");
         }
     }
 }
@@ -330,9 +336,9 @@ fn slack_and_spread_count_from_an_instant_before_the_clock() {
     let instant = shard.now() - TICK * 100;
     for when in [When::at(instant).slack(TICK * 10), When::at(instant).spread(TICK * 10)] {
         shard.add(when, 1);
-        let moved = shard.add(HOUR, 2);
-        assert!(shard.reset(moved, when));
-        assert!(on_a_thread(move || moved.reset(when)));
-        assert_eq!(expired(&mut shard).len(), 2);
+        let reset_timer = shard.add(HOUR, 2);
+        assert!(shard.reset(reset_timer, when));
+        assert!(on_a_thread(move || reset_timer.reset(when)));
+        assert_eq!(turn_and_expire(&mut shard).len(), 2);
     }
 }

@@ -149,9 +149,9 @@ fn a_waker_may_use_its_wheel() {
     });
     assert!(poll_with(&uses_the_wheel, &mut sleep).is_pending());
     advance_and_turn(&clock, &mut driver, 1);
-    assert_eq!(poller.woken(), 0, "the added timer is not due");
+    assert_eq!(poller.wake_count(), 0, "the added timer is not due");
     advance_and_turn(&clock, &mut driver, 1);
-    assert_eq!((poller.woken(), added.take().len()), (1, 1));
+    assert_eq!((poller.wake_count(), added.take().len()), (1, 1));
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn the_drop_of_a_waker_may_end_another_wheel() {
         let dropped = OnDrop(|| drop(local_timer().drain()));
         assert!(poll_with(&waker(move || _ = &dropped), &mut cancelled).is_pending());
         drop(cancelled);
-        assert_eq!(poller.woken(), 2);
+        assert_eq!(poller.wake_count(), 2);
     });
 }
 
@@ -206,7 +206,7 @@ fn panics_of_wakers_are_contained() {
     let other_sleeps = [(); 40].map(|()| poller.poll_pending(timers.sleep(TICK)));
     drop(dropped);
     advance_and_turn(&clock, &mut driver, 1);
-    assert_eq!(poller.woken(), other_sleeps.len());
+    assert_eq!(poller.wake_count(), other_sleeps.len());
     assert_eq!(published_counts(&timers, &mut driver)[0].panicked, 2);
 }
 
@@ -345,7 +345,7 @@ fn a_wheel_without_turns_is_reported_as_overdue() {
     assert!(seen().overdue >= LATE);
     driver.turn();
     driver.sleep_with(|_| ());
-    assert_eq!((seen().overdue, poller.woken()), (Duration::ZERO, 1));
+    assert_eq!((seen().overdue, poller.wake_count()), (Duration::ZERO, 1));
 }
 
 // ---- the end of the driver
@@ -384,7 +384,7 @@ fn dropping_the_driver_wakes_futures_with_an_error() {
     let poller = Poller::new();
     let mut sleep = poller.poll_pending(timers.sleep(HOUR));
     drop(driver);
-    assert_eq!(poller.woken(), 1);
+    assert_eq!(poller.wake_count(), 1);
     assert_eq!(sleep.poll_elapsed(&mut poller.context()), SHUT_DOWN);
     assert_eq!(timers.sleep(HOUR).poll_elapsed(&mut poller.context()), SHUT_DOWN);
     assert_eq!(poller.clones(), 0);

@@ -8,10 +8,10 @@ use std::{
     sync::atomic::{AtomicI64, Ordering},
 };
 
-struct Counting;
+struct CountingAllocator;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 static ALLOCATED_BYTES: AtomicI64 = AtomicI64::new(0);
 
@@ -35,7 +35,7 @@ fn record(allocated_bytes: usize, freed_bytes: usize) {
 // SAFETY: every method passes its arguments on to the system's allocator and returns its result.
 // The counting allocates nothing, since the thread's counter needs neither lazy initialization nor
 // a destructor.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         record(layout.size(), 0);
         // SAFETY: the caller upholds the same contract.

@@ -37,7 +37,7 @@ impl<S: Default + 'static> Lockstep<S> {
         Self { cores, clock, shards }
     }
 
-    pub(crate) fn on<R: Send + 'static>(
+    pub(crate) fn run_on<R: Send + 'static>(
         &self,
         core: usize,
         job: impl FnOnce(&mut S) -> R + Send + 'static,
@@ -52,7 +52,7 @@ impl<S: Default + 'static> Lockstep<S> {
     }
 
     pub(crate) fn turn(&self, core: usize) -> Turn {
-        self.on(core, |_| local_timer().turn())
+        self.run_on(core, |_| local_timer().turn())
     }
 
     /// Turns each live core four times. An event takes at most three steps: to the core of its key,

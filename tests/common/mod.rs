@@ -96,7 +96,7 @@ pub(crate) fn turn_after(clock: &ManualClock, ticks: u32) -> Turn {
     local_timer().turn()
 }
 
-pub(crate) fn expired<T>(shard: &mut Shard<T>) -> Vec<T> {
+pub(crate) fn turn_and_expire<T>(shard: &mut Shard<T>) -> Vec<T> {
     shard.turn();
     std::iter::from_fn(|| shard.next_expired()).map(|expired| expired.payload).collect()
 }

@@ -20,35 +20,38 @@ pub(crate) struct Op {
     pub(crate) record: Arc<OpRecord>,
     /// Called by `try_complete`, after it has read the flag.
     in_try_complete: Box<dyn FnMut()>,
-    after: Box<dyn FnMut()>,
+    after_completion: Box<dyn FnMut()>,
 }
 
 /// The state that a test shares with its operation.
 #[derive(Debug, Default)]
 pub(crate) struct OpRecord {
     is_met: AtomicBool,
-    checks: AtomicUsize,
-    is_inside: AtomicBool,
-    ended: Mutex<Vec<Completion>>,
+    check_count: AtomicUsize,
+    is_in_try_complete: AtomicBool,
+    completions: Mutex<Vec<Completion>>,
 }
 
 impl DelayedOperation for Op {
     fn try_complete(&mut self) -> bool {
-        self.record.checks.fetch_add(1, Ordering::Relaxed);
+        self.record.check_count.fetch_add(1, Ordering::Relaxed);
         assert!(
-            !self.record.is_inside.swap(true, Ordering::Relaxed),
+            !self.record.is_in_try_complete.swap(true, Ordering::Relaxed),
             "nested calls of try_complete"
         );
-        let is_met = self.record.is_set();
-        let during = catch_unwind(AssertUnwindSafe(&mut self.in_try_complete));
-        self.record.is_inside.store(false, Ordering::Relaxed);
-        during.map_or_else(|panic| resume_unwind(panic), |()| is_met)
+        let is_met = self.record.is_met();
+        let result = catch_unwind(AssertUnwindSafe(&mut self.in_try_complete));
+        self.record.is_in_try_complete.store(false, Ordering::Relaxed);
+        result.map_or_else(|panic| resume_unwind(panic), |()| is_met)
     }
 
     fn on_complete(mut self, how: Completion) {
-        assert!(!self.record.is_inside.load(Ordering::Relaxed), "completed inside try_complete");
-        self.record.ended.lock().expect("sound").push(how);
-        (self.after)();
+        assert!(
+            !self.record.is_in_try_complete.load(Ordering::Relaxed),
+            "completed inside try_complete"
+        );
+        self.record.completions.lock().expect("sound").push(how);
+        (self.after_completion)();
     }
 }
 
@@ -64,47 +67,47 @@ impl OpRecord {
     pub(crate) fn op_with(
         self: &Arc<Self>,
         in_try_complete: impl FnMut() + 'static,
-        after: impl FnMut() + 'static,
+        after_completion: impl FnMut() + 'static,
     ) -> Op {
         Op {
             record: Arc::clone(self),
             in_try_complete: Box::new(in_try_complete),
-            after: Box::new(after),
+            after_completion: Box::new(after_completion),
         }
     }
 
-    pub(crate) fn set(&self) {
-        self.set_to(true);
+    pub(crate) fn meet_condition(&self) {
+        self.set_is_met(true);
     }
 
-    pub(crate) fn set_to(&self, is_met: bool) {
+    pub(crate) fn set_is_met(&self, is_met: bool) {
         self.is_met.store(is_met, Ordering::Release);
     }
 
-    pub(crate) fn is_set(&self) -> bool {
+    pub(crate) fn is_met(&self) -> bool {
         self.is_met.load(Ordering::Acquire)
     }
 
-    pub(crate) fn checks(&self) -> usize {
-        self.checks.load(Ordering::Relaxed)
+    pub(crate) fn check_count(&self) -> usize {
+        self.check_count.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn ended(&self) -> Vec<Completion> {
-        self.ended.lock().expect("sound").clone()
+    pub(crate) fn completions(&self) -> Vec<Completion> {
+        self.completions.lock().expect("sound").clone()
     }
 
     pub(crate) fn assert_ended(&self, how: Completion) {
-        assert_eq!(self.ended(), [how]);
+        assert_eq!(self.completions(), [how]);
     }
 }
 
 pub(crate) fn add_waiting<K: WatchKey, O: DelayedOperation>(
-    own: &Purgatory<K, O>,
+    purgatory: &Purgatory<K, O>,
     op: O,
     keys: impl IntoIterator<Item = K>,
     ticks: u32,
 ) -> OperationId {
-    let added = own.try_complete_else_watch(op, keys, TICK * ticks).expect("there is room");
+    let added = purgatory.try_complete_else_watch(op, keys, TICK * ticks).expect("there is room");
     let WatchOutcome::Waits(id) = added else { panic!("the operation completed at once") };
     id
 }

@@ -50,12 +50,12 @@ impl Poller {
         Context::from_waker(&self.waker)
     }
 
-    pub(crate) fn woken(&self) -> usize {
+    pub(crate) fn wake_count(&self) -> usize {
         self.wakes.0.load(Ordering::SeqCst)
     }
 
     /// Returns how often the waker was called since the previous call.
-    pub(crate) fn take_woken(&self) -> usize {
+    pub(crate) fn take_wake_count(&self) -> usize {
         self.wakes.0.swap(0, Ordering::SeqCst)
     }
 

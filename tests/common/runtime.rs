@@ -31,18 +31,18 @@ pub(crate) fn on_a_thread<R: Send + 'static>(test: impl FnOnce() -> R + Send + '
 
 /// `spawn` is called in the runtime, and spawns a task there.
 pub(crate) fn assert_drives_the_wheel(run: impl Run, spawn: fn(Task<'static>)) {
-    for test in [fires_in_order_and_never_early, fires_more_than_a_turn_takes] {
+    for test in [assert_fires_in_order_and_never_early, assert_fires_more_than_a_turn_takes] {
         let run = run.clone();
         on_a_thread(move || run(Box::pin(test())));
     }
-    continues_with_timers_added_before_it(run.clone());
-    leaves_no_driver(run.clone());
-    ends_before_its_tasks_wait(run.clone(), spawn);
-    is_woken_from_other_threads(run);
+    assert_continues_with_earlier_timers(run.clone());
+    assert_leaves_no_driver(run.clone());
+    assert_ends_before_its_tasks_wait(run.clone(), spawn);
+    assert_is_woken_from_other_threads(run);
 }
 
 /// A wait that would never end must panic, even if the runtime has created the thread's wheel.
-fn leaves_no_driver(run: impl Run) {
+fn assert_leaves_no_driver(run: impl Run) {
     on_a_thread(move || {
         if run(Box::pin(sleep(Duration::from_millis(1)))) {
             let mut late = sleep(Duration::from_secs(1));
@@ -56,7 +56,7 @@ fn leaves_no_driver(run: impl Run) {
 
 /// A runtime may still poll tasks after the end of the main future. The waits of these tasks must
 /// not panic.
-fn ends_before_its_tasks_wait(run: impl Run, spawn: fn(Task<'static>)) {
+fn assert_ends_before_its_tasks_wait(run: impl Run, spawn: fn(Task<'static>)) {
     on_a_thread(move || {
         run(Box::pin(async move {
             for yields in 0..5 {
@@ -83,7 +83,7 @@ async fn yield_once() {
     .await;
 }
 
-fn fires_in_order_and_never_early() -> Task<'static> {
+fn assert_fires_in_order_and_never_early() -> Task<'static> {
     Box::pin(async {
         let order = Rc::new(RefCell::new(Vec::new()));
         for millis in [30, 10, 0, 20] {
@@ -102,7 +102,7 @@ fn fires_in_order_and_never_early() -> Task<'static> {
     })
 }
 
-fn fires_more_than_a_turn_takes() -> Task<'static> {
+fn assert_fires_more_than_a_turn_takes() -> Task<'static> {
     Box::pin(async {
         let fired = Rc::new(Cell::new(0));
         for _ in 0..10_000 {
@@ -136,7 +136,7 @@ async fn notified() {
 }
 
 /// Adds a timer before the first runtime starts, and another one before the second runtime starts.
-fn continues_with_timers_added_before_it(run: impl Run) {
+fn assert_continues_with_earlier_timers(run: impl Run) {
     on_a_thread(move || {
         local_timer().add(Duration::from_millis(3), notify);
         let task = async {
@@ -149,7 +149,7 @@ fn continues_with_timers_added_before_it(run: impl Run) {
     });
 }
 
-fn is_woken_from_other_threads(run: impl Run) {
+fn assert_is_woken_from_other_threads(run: impl Run) {
     let (sender, shard) = mpsc::channel();
     let thread = thread::spawn(move || {
         run(Box::pin(async {

@@ -26,17 +26,17 @@ pub(crate) const WAKE_AT_QUEUED_MESSAGES: usize = 1_024;
 
 /// Leaks a value on purpose. The stored address hides the leak from a leak sanitizer.
 pub(crate) fn leak_hidden<T>(value: T) {
-    static FORGOTTEN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+    static LEAKED_ADDRESSES: Mutex<Vec<usize>> = Mutex::new(Vec::new());
     let address = Box::into_raw(Box::new(value)).expose_provenance();
-    FORGOTTEN.lock().expect("no push panics").push(address);
+    LEAKED_ADDRESSES.lock().expect("no push panics").push(address);
 }
 
 /// Runs `test` in virtual time. Asserts that the counts add up and no callback has panicked.
 pub(crate) fn in_checked_virtual_time<R: Send>(test: impl FnOnce(&ManualClock) -> R + Send) -> R {
-    in_virtual_time(|clock| with_valid_counts(|| test(clock)))
+    in_virtual_time(|clock| run_and_check_counts(|| test(clock)))
 }
 
-pub(crate) fn with_valid_counts<R>(test: impl FnOnce() -> R) -> R {
+pub(crate) fn run_and_check_counts<R>(test: impl FnOnce() -> R) -> R {
     let (result, counts) = (test(), local_timer().counts());
     assert_counts_add_up(counts);
     assert_eq!(counts.panicked, 0, "a callback has panicked");
@@ -48,17 +48,18 @@ pub(crate) fn with_counted_wakes<R: Send>(
     test: impl FnOnce(&ManualClock, &Counter, &ShardRef) -> R + Send,
 ) -> R {
     let wakes = Counter::default();
-    let test =
-        |clock: &ManualClock| with_valid_counts(|| test(clock, &wakes, &local_timer().shard_ref()));
+    let test = |clock: &ManualClock| {
+        run_and_check_counts(|| test(clock, &wakes, &local_timer().shard_ref()))
+    };
     on_configured_thread(Config::new().wake_hook(wakes.callback()), test)
 }
 
 /// Runs `test` on a new thread; fails if it hangs.
 pub(crate) fn assert_ends_soon(test: impl FnOnce() + Send + 'static) {
-    let (end, ended) = mpsc::channel();
+    let (end_sender, ended) = mpsc::channel();
     let thread = thread::spawn(move || {
         test();
-        end.send(()).expect("the test waits");
+        end_sender.send(()).expect("the test waits");
     });
     assert_ne!(ended.recv_timeout(TOO_LONG), Err(mpsc::RecvTimeoutError::Timeout), "it hangs");
     thread.join().expect("no assertion failed");
@@ -66,27 +67,27 @@ pub(crate) fn assert_ends_soon(test: impl FnOnce() + Send + 'static) {
 
 /// Starts a thread that calls `prepare` once, and the returned closure repeatedly. Returns the
 /// thread's shard, and a function that ends the thread.
-pub(crate) fn start_repeating<S: FnMut()>(
+pub(crate) fn spawn_repeating_owner<S: FnMut()>(
     config: Config,
     prepare: impl FnOnce() -> S + Send + 'static,
 ) -> (ShardRef, impl FnOnce()) {
-    let over = Arc::new(AtomicBool::new(false));
-    let until = Arc::clone(&over);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let is_over_clone = Arc::clone(&is_over);
     let (shard, thread) = spawn_owner(config, move || {
         let mut step = prepare();
-        while !until.load(Ordering::Relaxed) {
+        while !is_over_clone.load(Ordering::Relaxed) {
             step();
         }
     });
     let woken = shard.clone();
-    let end = move || {
-        woken.run(move || over.store(true, Ordering::Relaxed));
+    let end_sender = move || {
+        woken.run(move || is_over.store(true, Ordering::Relaxed));
         thread.join().expect("no panic");
     };
-    (shard, end)
+    (shard, end_sender)
 }
 
-pub(crate) fn from_another_thread<R: Send>(ask: impl FnOnce(&ShardRef) -> R + Send) -> R {
+pub(crate) fn call_from_another_thread<R: Send>(ask: impl FnOnce(&ShardRef) -> R + Send) -> R {
     let shard = local_timer().shard_ref();
     on_a_thread(|| ask(&shard))
 }
@@ -128,7 +129,7 @@ pub(crate) fn panics<R>(run: impl FnOnce() -> R) -> bool {
 
 type Add = fn(Duration, Box<dyn Fn()>);
 
-pub(crate) const ADDS: [(&str, Add); 7] = [
+pub(crate) const ADD_CALLS: [(&str, Add); 7] = [
     ("add", |delay, run| _ = local_timer().add(delay, run)),
     ("instant", |delay, run| _ = local_timer().add(local_timer().now() + delay, run)),
     ("try_add", |delay, run| _ = local_timer().try_add(delay, run)),
@@ -179,7 +180,7 @@ impl Counter {
 }
 
 /// Runs `prepare` on a new thread, and the returned closure after that thread's wheel has ended.
-pub(crate) fn after_wheel_ends<R: Send + 'static, F: FnMut() -> R + 'static>(
+pub(crate) fn run_after_wheel_ends<R: Send + 'static, F: FnMut() -> R + 'static>(
     prepare: impl FnOnce() -> F + Send,
 ) -> R {
     type AtExit = RefCell<Option<OnDrop<Box<dyn FnMut()>>>>;

@@ -57,41 +57,44 @@ fn equal_rounds_of_operations_allocate_nothing() {
         };
         // These rounds exceed 64 turns, the interval at which a purgatory frees memory.
         (0..100).for_each(|_| round());
-        let counted = allocator_calls(|| (0..100).for_each(|_| round()));
-        assert_eq!(counted, (0, 0), "allocations and frees");
+        let call_counts = allocator_calls(|| (0..100).for_each(|_| round()));
+        assert_eq!(call_counts, (0, 0), "allocations and frees");
     });
 }
 
 /// Ends a burst by an event or by timeouts. Asserts that `free` leaves only the spare pages.
-fn assert_burst_memory_is_freed(many: u64, by_event: bool, free: impl Fn() + Sync) {
+fn assert_burst_memory_is_freed(operation_count: u64, by_event: bool, free: impl Fn() + Sync) {
     alone_in_virtual_time(|clock| {
         let (purgatory, is_met) = (Purgatory::new(), Rc::new(Cell::new(false)));
         allocate_spare_pages();
         let before = allocated_bytes();
-        for number in 0..many {
+        for number in 0..operation_count {
             let is_met = Rc::clone(&is_met);
             let op = Op { is_met, ignores_events: false, _payload: Some(Box::default()) };
-            add_waiting(&purgatory, op, [number, many], 5);
+            add_waiting(&purgatory, op, [number, operation_count], 5);
         }
-        let most = allocated_bytes() - before;
+        let burst_bytes = allocated_bytes() - before;
         is_met.set(by_event);
-        purgatory.check_and_complete(&many);
+        purgatory.check_and_complete(&operation_count);
         clock.advance(TICK * 5);
         local_timer().turn();
         assert!(purgatory.is_empty());
         free();
-        let left = allocated_bytes() - before;
-        println!("{} bytes held for each; {left} left", most / i64::try_from(many).expect("few"));
-        assert!(left < 192 * 1024, "{left} bytes are left of {most}");
+        let left_bytes = allocated_bytes() - before;
+        println!(
+            "{} bytes held for each; {left_bytes} left",
+            burst_bytes / i64::try_from(operation_count).expect("few")
+        );
+        assert!(left_bytes < 192 * 1024, "{left_bytes} bytes are left of {burst_bytes}");
     });
 }
 
 #[test]
 fn memory_of_completed_operations_is_freed_by_turns() {
-    let many = if cfg!(debug_assertions) { 30_000 } else { 100_000 };
+    let operation_count = if cfg!(debug_assertions) { 30_000 } else { 100_000 };
     // A turn frees only a limited part of the memory.
-    let turns = || (0..many / 30).for_each(|_| _ = local_timer().turn());
-    assert_burst_memory_is_freed(many, true, turns);
+    let turns = || (0..operation_count / 30).for_each(|_| _ = local_timer().turn());
+    assert_burst_memory_is_freed(operation_count, true, turns);
 }
 
 #[test]
@@ -116,9 +119,11 @@ const BURST: u64 = 30_000;
 /// wheel, a page of each kind of record, and a part of the table of keys.
 const FREED_AT_ONCE_MAX: i64 = 2 * 1024 * 1024;
 
-fn add_burst(own: &Purgatory<u64, Op>) -> Vec<OperationId> {
+fn add_burst(purgatory: &Purgatory<u64, Op>) -> Vec<OperationId> {
     let op = || Op { is_met: Rc::default(), ignores_events: true, _payload: None };
-    (0..BURST).map(|number| add_waiting(own, op(), [number, BURST + number], 1_000_000)).collect()
+    (0..BURST)
+        .map(|number| add_waiting(purgatory, op(), [number, BURST + number], 1_000_000))
+        .collect()
 }
 
 #[test]
@@ -128,9 +133,9 @@ fn memory_of_completed_operations_is_freed_in_small_steps() {
         allocate_spare_pages();
         let before = allocated_bytes();
         let ids = add_burst(&purgatory);
-        let most = allocated_bytes() - before;
-        assert!(most > 2 * FREED_AT_ONCE_MAX, "the burst is too small for this test");
-        let (mut latest, mut step) = (allocated_bytes(), 0);
+        let burst_bytes = allocated_bytes() - before;
+        assert!(burst_bytes > 2 * FREED_AT_ONCE_MAX, "the burst is too small for this test");
+        let (mut latest, mut freed_at_once) = (allocated_bytes(), 0);
         let ends = ids.into_iter().map(Some).chain(iter::repeat_n(None, 1_000));
         for end in ends {
             match end {
@@ -138,11 +143,18 @@ fn memory_of_completed_operations_is_freed_in_small_steps() {
                 None => _ = local_timer().turn(),
             }
             let now = allocated_bytes();
-            (latest, step) = (now, step.max(latest - now));
+            (latest, freed_at_once) = (now, freed_at_once.max(latest - now));
         }
-        println!("{step} bytes at once of {most}");
-        assert!(step <= FREED_AT_ONCE_MAX, "{step} bytes are freed at once of {most}");
-        assert!(latest - before < 192 * 1024, "{} bytes are left of {most}", latest - before);
+        println!("{freed_at_once} bytes at once of {burst_bytes}");
+        assert!(
+            freed_at_once <= FREED_AT_ONCE_MAX,
+            "{freed_at_once} bytes are freed at once of {burst_bytes}"
+        );
+        assert!(
+            latest - before < 192 * 1024,
+            "{} bytes are left of {burst_bytes}",
+            latest - before
+        );
     });
 }
 
@@ -163,9 +175,9 @@ fn one_waiting_operation_does_not_keep_a_burst_allocated() {
             } else {
                 (0..1_000).for_each(|_| _ = local_timer().turn());
             }
-            let left = allocated_bytes() - before;
-            println!("{left} bytes left");
-            assert!(left < 2 * 192 * 1024 + 512 * 1024, "{left} bytes are left");
+            let left_bytes = allocated_bytes() - before;
+            println!("{left_bytes} bytes left");
+            assert!(left_bytes < 2 * 192 * 1024 + 512 * 1024, "{left_bytes} bytes are left");
             assert!(purgatory.force_complete(one));
         });
     }
@@ -178,22 +190,24 @@ fn a_core_frees_the_ended_watches_of_other_cores() {
         let group = PurgatoryGroup::partitioned_by(|_: &u64| 1);
         for core in 0..2 {
             let (group, shards) = (group.clone(), cores.shards.clone());
-            cores.on(core, move |own| *own = Some(group.join(core, &shards)));
+            cores.run_on(core, move |purgatory| *purgatory = Some(group.join(core, &shards)));
         }
-        let settle = || while [0, 1].map(|core| cores.turn(core).behind).contains(&true) {};
-        cores.on(0, |own| _ = add_burst(own.as_ref().expect("the core has joined")));
-        settle();
-        cores.on(0, |own| drop(own.as_ref().expect("the core has joined").drain()));
-        settle();
+        let turn_until_caught_up =
+            || while [0, 1].map(|core| cores.turn(core).behind).contains(&true) {};
+        cores
+            .run_on(0, |purgatory| _ = add_burst(purgatory.as_ref().expect("the core has joined")));
+        turn_until_caught_up();
+        cores.run_on(0, |purgatory| drop(purgatory.as_ref().expect("the core has joined").drain()));
+        turn_until_caught_up();
         (0..1_000).for_each(|_| _ = cores.turn(1));
-        let left = cores.on(1, |own| {
-            assert_eq!(own.as_ref().expect("the core has joined").counts().watches, 0);
+        let left_bytes = cores.run_on(1, |purgatory| {
+            assert_eq!(purgatory.as_ref().expect("the core has joined").counts().watches, 0);
             let before = allocated_bytes();
-            *own = None;
+            *purgatory = None;
             before - allocated_bytes()
         });
-        println!("{left} bytes left");
-        assert!(left < 192 * 1024, "{left} bytes were left");
+        println!("{left_bytes} bytes left");
+        assert!(left_bytes < 192 * 1024, "{left_bytes} bytes were left");
     });
     free_garbage();
 }
@@ -212,20 +226,20 @@ fn memory_of_deferred_completions_is_freed() {
         }
     }
     alone_in_virtual_time(|_| {
-        let (own, is_met) = (Purgatory::<u64, Chained>::new(), Rc::new(Cell::new(false)));
+        let (purgatory, is_met) = (Purgatory::<u64, Chained>::new(), Rc::new(Cell::new(false)));
         let add = |key, after: Box<dyn FnOnce()>| {
-            add_waiting(&own, Chained(Rc::clone(&is_met), after), [key], 5);
+            add_waiting(&purgatory, Chained(Rc::clone(&is_met), after), [key], 5);
         };
         assert_memory_is_freed(|| {
             is_met.set(false);
             (0..BURST).for_each(|_| add(0, Box::new(|| ())));
             for key in 1..=16 {
-                let next = own.clone();
+                let next = purgatory.clone();
                 add(key, Box::new(move || _ = next.check_and_complete(&(key - 1))));
             }
             is_met.set(true);
-            own.check_and_complete(&16);
-            assert!(own.is_empty());
+            purgatory.check_and_complete(&16);
+            assert!(purgatory.is_empty());
         });
     });
 }
@@ -235,10 +249,10 @@ fn memory_of_dropped_purgatories_is_freed() {
     alone_in_virtual_time(|_| {
         let is_met = Rc::new(Cell::new(false));
         let with_an_operation = || {
-            let (own, is_met) = (Purgatory::new(), Rc::clone(&is_met));
+            let (purgatory, is_met) = (Purgatory::new(), Rc::clone(&is_met));
             let op = Op { is_met, ignores_events: false, _payload: None };
-            add_waiting(&own, op, [1, 2], 5);
-            own
+            add_waiting(&purgatory, op, [1, 2], 5);
+            purgatory
         };
         assert_memory_is_freed(|| {
             let purgatories: Vec<_> = iter::repeat_with(with_an_operation).take(10_000).collect();
@@ -253,8 +267,8 @@ fn a_refused_add_after_a_drain_keeps_no_memory() {
         drop(local_timer().drain());
         let purgatories = [(); 1_000].map(|()| Purgatory::new());
         let (allocations, frees) = allocator_calls(|| {
-            for own in &purgatories {
-                let refused = own.try_complete_else_watch(NeverCompletes, [1], TICK);
+            for purgatory in &purgatories {
+                let refused = purgatory.try_complete_else_watch(NeverCompletes, [1], TICK);
                 assert_eq!(refused.expect_err("drained").reason(), AddErrorReason::ShutDown);
             }
         });
@@ -266,10 +280,10 @@ fn a_refused_add_after_a_drain_keeps_no_memory() {
 #[test]
 fn memory_of_the_keys_of_one_operation_is_freed() {
     alone_in_virtual_time(|_| {
-        let own = Purgatory::<String, NeverCompletes>::new();
+        let purgatory = Purgatory::<String, NeverCompletes>::new();
         assert_memory_is_freed(|| {
-            add_waiting(&own, NeverCompletes, (0..BURST).map(|key| key.to_string()), 5);
-            assert_eq!(own.drain().len(), 1);
+            add_waiting(&purgatory, NeverCompletes, (0..BURST).map(|key| key.to_string()), 5);
+            assert_eq!(purgatory.drain().len(), 1);
         });
     });
 }
@@ -281,6 +295,6 @@ fn assert_memory_is_freed(burst: impl FnOnce()) {
     burst();
     (0..1_000).for_each(|_| _ = local_timer().turn());
     drop(local_timer().prepare_sleep());
-    let left = allocated_bytes() - before;
-    assert!(left < 192 * 1024, "{left} bytes are left");
+    let left_bytes = allocated_bytes() - before;
+    assert!(left_bytes < 192 * 1024, "{left_bytes} bytes are left");
 }

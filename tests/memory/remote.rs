@@ -18,38 +18,38 @@ use crate::{
 const BURST: usize = if cfg!(debug_assertions) { 30_000 } else { 100_000 };
 
 #[derive(Clone, Copy, Debug)]
-enum End {
-    CancelledElsewhere,
-    CancelledElsewhereShuffled,
-    CancelledBeforeTheyArrive,
-    CancelledByTheOwnerShuffled,
+enum BurstEnd {
+    CancelledRemotely,
+    CancelledRemotelyShuffled,
+    CancelledBeforeAdmission,
+    CancelledByOwnerShuffled,
     Fired,
 }
 
 #[test]
 fn memory_of_a_remote_burst_is_freed_however_it_ends() {
     for end in [
-        End::CancelledElsewhere,
-        End::CancelledElsewhereShuffled,
-        End::CancelledBeforeTheyArrive,
-        End::CancelledByTheOwnerShuffled,
-        End::Fired,
+        BurstEnd::CancelledRemotely,
+        BurstEnd::CancelledRemotelyShuffled,
+        BurstEnd::CancelledBeforeAdmission,
+        BurstEnd::CancelledByOwnerShuffled,
+        BurstEnd::Fired,
     ] {
         alone_in_virtual_time(|clock| {
             // Also allocates the tables of the wheel, and this thread's record in the epoch
             // collector.
             allocate_spare_pages();
-            let (most, left) = burst(clock, end);
-            println!("{end:?}: {most} bytes, {left} left");
-            assert!(most <= to_i64(BURST) * 250, "{most} bytes for {BURST}");
-            assert!(left <= most / 10, "{left} bytes left of {most}");
+            let (bytes_max, left_bytes) = run_burst(clock, end);
+            println!("{end:?}: {bytes_max} bytes, {left_bytes} left");
+            assert!(bytes_max <= to_i64(BURST) * 250, "{bytes_max} bytes for {BURST}");
+            assert!(left_bytes <= bytes_max / 10, "{left_bytes} bytes left of {bytes_max}");
         });
     }
 }
 
 /// Adds a burst from another thread and ends it. Returns two numbers of bytes: the larger of those
 /// held before and after the admission, and those left at the end.
-fn burst(clock: &ManualClock, end: End) -> (i64, i64) {
+fn run_burst(clock: &ManualClock, end: BurstEnd) -> (i64, i64) {
     let shard = local_timer().shard_ref();
     let cancelled = local_timer().counts().cancelled;
     let mut random = fastrand::Rng::with_seed(1);
@@ -60,39 +60,39 @@ fn burst(clock: &ManualClock, end: End) -> (i64, i64) {
             (0..BURST).map(|_| shard.add(TICK * random.u32(10_000..70_000), small_callback())),
         );
         match end {
-            End::CancelledElsewhereShuffled | End::CancelledByTheOwnerShuffled => {
+            BurstEnd::CancelledRemotelyShuffled | BurstEnd::CancelledByOwnerShuffled => {
                 random.shuffle(&mut handles);
             }
-            End::CancelledBeforeTheyArrive => {
+            BurstEnd::CancelledBeforeAdmission => {
                 assert_eq!(allocator_calls(|| cancel_all(&handles)), (0, 0));
             }
             _ => (),
         }
     });
-    let full = allocated_bytes() - before;
+    let bytes_before_admission = allocated_bytes() - before;
     turn_after(clock, 1);
-    let arrived = allocated_bytes() - before;
+    let bytes_after_admission = allocated_bytes() - before;
     match end {
-        End::CancelledElsewhere | End::CancelledElsewhereShuffled => on_a_thread(|| {
+        BurstEnd::CancelledRemotely | BurstEnd::CancelledRemotelyShuffled => on_a_thread(|| {
             // The first use of a handle registers the thread in the epoch collector.
             assert!(handles[0].is_pending());
-            let counted = allocator_calls(|| cancel_all(&handles));
+            let call_counts = allocator_calls(|| cancel_all(&handles));
             // These calls pin the epoch, so crossbeam-epoch may free the record of the exited
             // adder.
-            assert!(counted.0 == 0 && counted.1 <= 8, "{counted:?}");
+            assert!(call_counts.0 == 0 && call_counts.1 <= 8, "{call_counts:?}");
         }),
-        End::CancelledBeforeTheyArrive => {
+        BurstEnd::CancelledBeforeAdmission => {
             let cancelled = local_timer().counts().cancelled - cancelled;
             assert_eq!(cancelled, to_i64(BURST).cast_unsigned());
         }
-        End::CancelledByTheOwnerShuffled => cancel_all(&handles),
-        End::Fired => _ = turn_after(clock, 70_000),
+        BurstEnd::CancelledByOwnerShuffled => cancel_all(&handles),
+        BurstEnd::Fired => _ = turn_after(clock, 70_000),
     }
     turn_after(clock, 1);
     assert!(local_timer().is_empty());
     (0..2_000).for_each(|_| _ = turn_after(clock, 1));
     assert!(handles.iter().all(|handle| handle.cancel() == Cancel::Ended));
-    (full.max(arrived), allocated_bytes() - before)
+    (bytes_before_admission.max(bytes_after_admission), allocated_bytes() - before)
 }
 
 /// One in 100 timers of each burst survives.
@@ -104,8 +104,11 @@ fn bursts_reuse_the_free_nodes_among_surviving_timers() {
         let (shard, mut before) = (local_timer().shard_ref(), 0);
         for round in 1..=12 {
             on_a_thread(|| {
-                for one in 0..BURST {
-                    shard.add(if one % 100 == 0 { HOUR * 10 } else { TICK * 2 }, small_callback());
+                for number in 0..BURST {
+                    shard.add(
+                        if number % 100 == 0 { HOUR * 10 } else { TICK * 2 },
+                        small_callback(),
+                    );
                 }
             });
             (0..400).for_each(|_| _ = turn_after(clock, 1));
@@ -114,11 +117,11 @@ fn bursts_reuse_the_free_nodes_among_surviving_timers() {
                 before = allocated_bytes();
             }
         }
-        let more = allocated_bytes() - before;
-        println!("{more} bytes for {} more timers", 10 * SURVIVORS);
+        let grown_bytes = allocated_bytes() - before;
+        println!("{grown_bytes} bytes for {} more timers", 10 * SURVIVORS);
         assert!(
-            more < to_i64(10 * SURVIVORS * 250) + 100_000,
-            "{more} bytes since the second burst"
+            grown_bytes < to_i64(10 * SURVIVORS * 250) + 100_000,
+            "{grown_bytes} bytes since the second burst"
         );
     });
 }
@@ -175,9 +178,9 @@ fn a_shard_ref_of_an_ended_wheel_keeps_nodes_but_no_callbacks() {
         shard
     });
     assert_eq!(Arc::strong_count(&captured), 1, "all callbacks have been dropped");
-    let kept = allocated_bytes() - before;
-    println!("{kept} bytes kept for {TIMERS}");
-    assert!(kept < to_i64(TIMERS) * 150, "{kept} bytes");
+    let kept_bytes = allocated_bytes() - before;
+    println!("{kept_bytes} bytes kept for {TIMERS}");
+    assert!(kept_bytes < to_i64(TIMERS) * 150, "{kept_bytes} bytes");
     drop(shard);
     free_garbage();
     assert!(allocated_bytes() - before < 300_000, "{} bytes left", allocated_bytes() - before);

@@ -28,34 +28,38 @@ const ROUNDS: u32 = 5_000;
 /// Repeats `step` as a warm-up, and asserts that further repetitions neither allocate nor free.
 fn assert_steady(what: &str, mut step: impl FnMut(u32)) {
     (0..ROUNDS).for_each(&mut step);
-    let counted = allocator_calls(|| (ROUNDS..2 * ROUNDS).for_each(&mut step));
-    assert_eq!(counted, (0, 0), "allocations and frees of {what}");
+    let call_counts = allocator_calls(|| (ROUNDS..2 * ROUNDS).for_each(&mut step));
+    assert_eq!(call_counts, (0, 0), "allocations and frees of {what}");
 }
 
-/// Runs `there` on another thread and `here` on this one, in alternation. Asserts that neither
-/// allocates or frees in the second half of the rounds.
+/// Runs `run_on_other_thread` on another thread and `run_on_this_thread` on this one, in
+/// alternation. Asserts that neither allocates or frees in the second half of the rounds.
 fn assert_steady_on_two_threads(
     what: &str,
     rounds: u32,
-    mut there: impl FnMut(u32) + Send,
-    mut here: impl FnMut(u32),
+    mut run_on_other_thread: impl FnMut(u32) + Send,
+    mut run_on_this_thread: impl FnMut(u32),
 ) {
-    let (to_other, asked) = mpsc::channel();
-    let (to_owner, done) = mpsc::channel();
+    let (round_sender, round_receiver) = mpsc::channel();
+    let (count_sender, count_receiver) = mpsc::channel();
     thread::scope(|scope| {
         scope.spawn(move || {
-            for round in asked {
-                to_owner.send(allocator_calls(|| there(round))).expect("the owner listens");
+            for round in round_receiver {
+                count_sender
+                    .send(allocator_calls(|| run_on_other_thread(round)))
+                    .expect("the owner listens");
             }
         });
         for round in 0..rounds {
-            to_other.send(round).expect("the other thread listens");
-            let counted =
-                [done.recv().expect("the other thread answers"), allocator_calls(|| here(round))];
-            let is_steady = round < rounds / 2 || counted == [(0, 0); 2];
-            assert!(is_steady, "{what}: {counted:?} there and here, round {round}");
+            round_sender.send(round).expect("the other thread listens");
+            let call_counts = [
+                count_receiver.recv().expect("the other thread answers"),
+                allocator_calls(|| run_on_this_thread(round)),
+            ];
+            let is_steady = round < rounds / 2 || call_counts == [(0, 0); 2];
+            assert!(is_steady, "{what}: {call_counts:?} there and here, round {round}");
         }
-        drop(to_other);
+        drop(round_sender);
     });
 }
 
@@ -68,9 +72,9 @@ fn with_live_timers(test: impl FnOnce(&ManualClock) + Send) {
     });
 }
 
-/// Returns a pseudorandom delay of 1 to `at_most` ticks.
-fn delay(round: u32, at_most: u32) -> Duration {
-    TICK * (1 + round.wrapping_mul(0x9E37_79B9) % at_most)
+/// Returns a pseudorandom delay of 1 to `ticks_max` ticks.
+fn delay(round: u32, ticks_max: u32) -> Duration {
+    TICK * (1 + round.wrapping_mul(0x9E37_79B9) % ticks_max)
 }
 
 #[test]
@@ -286,7 +290,7 @@ fn sleeps_on_another_threads_wheel_allocate_nothing() {
         let timers = Timers::new(&[local_timer().shard_ref()]);
         let pollers = [Poller::new(), Poller::new()];
         let mut sleeps = Vec::with_capacity(2 * BATCH as usize);
-        let there = |round: u32| {
+        let run_on_other_thread = |round: u32| {
             assert!(sleeps.iter_mut().all(|sleep| pollers[0].poll(sleep).is_ready()));
             sleeps.clear();
             for number in 0..BATCH {
@@ -298,7 +302,7 @@ fn sleeps_on_another_threads_wheel_allocate_nothing() {
                 sleeps.push(fires);
             }
         };
-        assert_steady_on_two_threads("sleeps", 400, there, |_| {
+        assert_steady_on_two_threads("sleeps", 400, run_on_other_thread, |_| {
             turn_after(clock, 0);
             turn_after(clock, 20);
         });
@@ -330,18 +334,21 @@ fn events_for_another_core_allocate_nothing() {
     let group = PurgatoryGroup::partitioned_by(|&key: &usize| key);
     for core in 0..2 {
         let (group, shards) = (group.clone(), cores.shards.clone());
-        cores.on(core, move |own| *own = Some(group.join(core, &shards)));
+        cores.run_on(core, move |own| *own = Some(group.join(core, &shards)));
     }
     for round in 0..2 * ROUNDS {
         for core in 0..2 {
-            let counted = cores.on(core, move |own| {
+            let call_counts = cores.run_on(core, move |own| {
                 let own = own.as_ref().expect("the core has joined");
                 allocator_calls(|| {
                     own.notify(&(1 - core));
                     local_timer().turn();
                 })
             });
-            assert!(round < ROUNDS || counted == (0, 0), "{counted:?} on {core}, round {round}");
+            assert!(
+                round < ROUNDS || call_counts == (0, 0),
+                "{call_counts:?} on {core}, round {round}"
+            );
         }
     }
 }

@@ -10,7 +10,10 @@ use crate::{
 };
 
 /// Asserts bounds on the bytes that live timers take, and on the bytes left after `cancel_all`.
-fn fill_and_empty(make: MakeTimers<'_>, cancel_all: fn(&mut dyn TimerSet, &[Handle])) {
+fn assert_bytes_while_live_and_after_cancel(
+    make: MakeTimers<'_>,
+    cancel_all: fn(&mut dyn TimerSet, &[Handle]),
+) {
     // A million timers take seconds in a debug build.
     let sizes: &[usize] = if cfg!(debug_assertions) { &[100_000] } else { &[100_000, 1_000_000] };
     for &count in sizes {
@@ -18,21 +21,34 @@ fn fill_and_empty(make: MakeTimers<'_>, cancel_all: fn(&mut dyn TimerSet, &[Hand
         let mut timers = make();
         let mut random = fastrand::Rng::with_seed(1);
         let mut handles = Vec::with_capacity(count);
-        let own = to_i64(count * size_of::<Handle>());
+        let handle_bytes = to_i64(count * size_of::<Handle>());
         timers.pass(1, usize::MAX);
-        let empty = allocated_bytes() - before - own;
+        let empty_bytes = allocated_bytes() - before - handle_bytes;
         handles.extend((0..count).map(|_| timers.add(random.u32(10_000..70_000))));
-        let full = allocated_bytes() - before - own;
-        let most = timers.max_bytes_per_timer() * to_i64(count);
-        assert!(full - empty <= most, "{} bytes for {count}", full - empty);
-        assert!(count < 1_000_000 || full <= most, "{full} bytes for {count}, with the slots");
+        let full_bytes = allocated_bytes() - before - handle_bytes;
+        let bytes_max = timers.max_bytes_per_timer() * to_i64(count);
+        assert!(
+            full_bytes - empty_bytes <= bytes_max,
+            "{} bytes for {count}",
+            full_bytes - empty_bytes
+        );
+        assert!(
+            count < 1_000_000 || full_bytes <= bytes_max,
+            "{full_bytes} bytes for {count}, with the slots"
+        );
         cancel_all(&mut *timers, &handles);
         // Each turn frees few pages.
         (0..count / 4_096 * 2 + 100).for_each(|_| _ = timers.pass(1, usize::MAX));
         assert_eq!(timers.live(), 0);
-        let left = allocated_bytes() - before - own;
-        assert!(left - empty <= (full - empty) / 10, "{left} bytes left of {full}, empty {empty}");
-        assert!(count < 1_000_000 || left <= full / 10, "{left} bytes left of {full}");
+        let left_bytes = allocated_bytes() - before - handle_bytes;
+        assert!(
+            left_bytes - empty_bytes <= (full_bytes - empty_bytes) / 10,
+            "{left_bytes} bytes left of {full_bytes}, empty {empty_bytes}"
+        );
+        assert!(
+            count < 1_000_000 || left_bytes <= full_bytes / 10,
+            "{left_bytes} bytes left of {full_bytes}"
+        );
     }
 }
 
@@ -40,7 +56,7 @@ fn fill_and_empty(make: MakeTimers<'_>, cancel_all: fn(&mut dyn TimerSet, &[Hand
 fn timers_take_few_bytes_and_free_them_when_cancelled() {
     let _alone = run_alone();
     for_each_kind(|make| {
-        fill_and_empty(make, |timers, handles| {
+        assert_bytes_while_live_and_after_cancel(make, |timers, handles| {
             assert!(handles.iter().all(|&handle| timers.cancel(handle)));
         });
     });
@@ -99,7 +115,7 @@ fn a_drain_of_a_wheel_allocates_once() {
 fn timers_free_their_bytes_when_cancelled_remotely() {
     let _alone = run_alone();
     for_each_shard(|make| {
-        fill_and_empty(make, |timers, handles| {
+        assert_bytes_while_live_and_after_cancel(make, |timers, handles| {
             let cancelled: Vec<_> = handles.iter().map(|handle| handle.timer()).collect();
             cancel_all_remotely(&cancelled);
             // A turn consumes at most 1,024 messages.
@@ -114,7 +130,7 @@ fn growth_during_churn_fills_existing_pages() {
     let _alone = run_alone();
     for_each_kind(|make| {
         let mut timers = make();
-        let empty = allocated_bytes();
+        let empty_bytes = allocated_bytes();
         let mut replaced = timers.add(10_000);
         for _ in 0..GROWN {
             assert!(timers.cancel(replaced));
@@ -122,7 +138,7 @@ fn growth_during_churn_fills_existing_pages() {
             timers.add(10_000);
         }
         assert_eq!(timers.live(), GROWN + 1);
-        let grown = allocated_bytes() - empty;
+        let grown = allocated_bytes() - empty_bytes;
         assert!(grown <= timers.max_bytes_per_timer() * to_i64(GROWN), "{grown} bytes for {GROWN}");
     });
 }
@@ -141,17 +157,20 @@ fn memory_of_many_timers_is_freed_before_several_sleeps() {
             let add = || (0..MANY).map(|_| core.add(HOUR, small_callback())).collect::<Vec<_>>();
             let timers = if from_another_thread { on_a_thread(add) } else { add() };
             while local_timer().turn().behind {}
-            let full = allocated_bytes() - before;
+            let full_bytes = allocated_bytes() - before;
             // Cancels the timers during a turn, which frees only a few pages.
             core.run(move || cancel_all(&timers));
             assert_eq!(local_timer().turn().fired, 1);
             let sleep_is_limited = || local_timer().prepare_sleep().timeout().is_some();
             assert!(sleep_is_limited());
-            let left = allocated_bytes() - before;
-            assert!(left > full / 4, "{left} bytes left of {full} before the first sleep");
+            let left_bytes = allocated_bytes() - before;
+            assert!(
+                left_bytes > full_bytes / 4,
+                "{left_bytes} bytes left of {full_bytes} before the first sleep"
+            );
             while sleep_is_limited() {}
-            let left = allocated_bytes() - before;
-            assert!(left <= full / 10, "{left} bytes left of {full}");
+            let left_bytes = allocated_bytes() - before;
+            assert!(left_bytes <= full_bytes / 10, "{left_bytes} bytes left of {full_bytes}");
         }
     });
 }
@@ -173,13 +192,13 @@ fn memory_of_cancelled_timers_is_freed_before_a_long_sleep() {
             } else {
                 (0..MANY).map(add).collect()
             };
-            let full = allocated_bytes() - before;
+            let full_bytes = allocated_bytes() - before;
             cancel_all(&timers);
             drop(timers);
             local_timer().add(HOUR, || ());
             drop(local_timer().prepare_sleep());
-            let left = allocated_bytes() - before;
-            assert!(left <= full / 10, "{left} bytes left of {full}");
+            let left_bytes = allocated_bytes() - before;
+            assert!(left_bytes <= full_bytes / 10, "{left_bytes} bytes left of {full_bytes}");
         }
     });
 }

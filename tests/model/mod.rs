@@ -46,14 +46,14 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> ModelledWheel<LEVEL_BITS, LEVEL
     }
 
     /// Performs a random operation that leaves at most `live_max` live entries.
-    pub(crate) fn any_operation(&mut self, choose: &mut Choose<'_>, live_max: usize) {
+    pub(crate) fn do_random_operation(&mut self, choose: &mut Choose<'_>, live_max: usize) {
         let has_room = self.live.len() < live_max;
         match choose(100) {
             0..29 if has_room => {
                 // A new entry that is already due may join the due entries of an unfinished
                 // advance.
-                let late = self.wheel.is_behind() && choose(2) == 0;
-                self.insert_at(if late { self.now } else { self.any_deadline(choose) });
+                let is_overdue = self.wheel.is_behind() && choose(2) == 0;
+                self.insert_at(if is_overdue { self.now } else { self.any_deadline(choose) });
             }
             29 if has_room => {
                 let (deadline, count) = (self.any_deadline(choose), choose(256));
@@ -76,7 +76,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> ModelledWheel<LEVEL_BITS, LEVEL
                     self.reset(index, deadline);
                 }
             }
-            75..77 => self.use_stale_keys(choose),
+            75..77 => self.assert_stale_keys_do_nothing(choose),
             // Removes all but a few entries, so that the wheel frees memory.
             77 => {
                 let remaining = index_below(choose, 4);
@@ -88,11 +88,11 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> ModelledWheel<LEVEL_BITS, LEVEL
             _ => self.advance(choose),
         }
         assert_eq!((self.wheel.len(), self.wheel.now()), (self.live.len(), self.now));
-        self.compare_next_deadline();
+        self.assert_next_deadline();
     }
 
     /// Advances to `u64::MAX`, and asserts that all live entries fire.
-    pub(crate) fn finish(&mut self) {
+    pub(crate) fn fire_all_remaining(&mut self) {
         self.advance_within(u64::MAX, usize::MAX, usize::MAX);
         assert!(self.live.is_empty() && self.wheel.is_empty());
     }
@@ -153,17 +153,17 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> ModelledWheel<LEVEL_BITS, LEVEL
     }
 
     fn record_end(&mut self, index: usize) -> Live {
-        let gone = self.live.swap_remove(index);
-        self.reset_count -= u64::from(gone.was_reset);
-        self.deadlines.remove(&(gone.deadline, gone.value));
-        self.live_index[gone.value] = None;
+        let ended_entry = self.live.swap_remove(index);
+        self.reset_count -= u64::from(ended_entry.was_reset);
+        self.deadlines.remove(&(ended_entry.deadline, ended_entry.value));
+        self.live_index[ended_entry.value] = None;
         if let Some(moved) = self.live.get(index) {
             self.live_index[moved.value] = Some(index);
         }
         if self.stale.len() < 1000 {
-            self.stale.push(gone.key);
+            self.stale.push(ended_entry.key);
         }
-        gone
+        ended_entry
     }
 
     pub(crate) fn reset(&mut self, index: usize, deadline: u64) {
@@ -175,7 +175,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> ModelledWheel<LEVEL_BITS, LEVEL
         self.reset_count += u64::from(!std::mem::replace(&mut live.was_reset, true));
     }
 
-    fn use_stale_keys(&mut self, choose: &mut Choose<'_>) {
+    fn assert_stale_keys_do_nothing(&mut self, choose: &mut Choose<'_>) {
         let touched = self.wheel.touched();
         for _ in 0..self.stale.len().min(10) {
             let stale = self.stale[index_below(choose, self.stale.len())];
@@ -201,7 +201,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> ModelledWheel<LEVEL_BITS, LEVEL
 
     pub(crate) fn advance_within(&mut self, to: u64, limit: usize, budget: usize) {
         self.now = to;
-        let (mut taken, before) = (0, self.wheel.touched());
+        let (mut taken_count, before) = (0, self.wheel.touched());
         let due: Vec<_> = self.wheel.advance_within(to, budget).take(limit).collect();
         for (deadline, value) in due {
             let index = self.live_index[value].expect("an entry fires once");
@@ -209,17 +209,20 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> ModelledWheel<LEVEL_BITS, LEVEL
             assert_eq!(Some(deadline), self.earliest(), "in deadline order");
             assert!(deadline <= to, "never early");
             self.record_end(index);
-            taken += 1;
+            taken_count += 1;
         }
         let touched = usize::try_from(self.wheel.touched() - before).expect("few");
-        assert!((taken..=budget).contains(&touched), "{touched} touched, and {taken} fired");
-        let stopped = taken == limit || touched == budget;
-        let left_due = self.earliest().is_some_and(|earliest| earliest <= to);
-        assert!(stopped || !left_due, "never late");
-        assert!(stopped || !self.wheel.is_behind(), "a complete advance is behind");
+        assert!(
+            (taken_count..=budget).contains(&touched),
+            "{touched} touched, and {taken_count} fired"
+        );
+        let was_stopped = taken_count == limit || touched == budget;
+        let has_due_entries = self.earliest().is_some_and(|earliest| earliest <= to);
+        assert!(was_stopped || !has_due_entries, "never late");
+        assert!(was_stopped || !self.wheel.is_behind(), "a complete advance is behind");
         let next = self.wheel.next_deadline();
-        assert!(stopped || next.is_none_or(|next| next > to), "work is left behind");
-        assert!(self.wheel.is_behind() || !left_due, "due entries are left");
+        assert!(was_stopped || next.is_none_or(|next| next > to), "work is left behind");
+        assert!(self.wheel.is_behind() || !has_due_entries, "due entries are left");
     }
 
     fn earliest(&self) -> Option<u64> {
@@ -231,15 +234,15 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> ModelledWheel<LEVEL_BITS, LEVEL
     ///
     /// - the start of a slot that contains the earliest deadline,
     /// - the start of a cascade, at most one tick per live entry before the start of a slot.
-    pub(crate) fn compare_next_deadline(&self) {
-        let (next, truth) = (self.wheel.next_deadline(), self.earliest());
-        assert_eq!(next.is_some(), truth.is_some());
-        if let (Some(next), Some(truth)) = (next, truth) {
-            assert!(next <= truth, "{next} is later than {truth}");
+    pub(crate) fn assert_next_deadline(&self) {
+        let (next, earliest) = (self.wheel.next_deadline(), self.earliest());
+        assert_eq!(next.is_some(), earliest.is_some());
+        if let (Some(next), Some(earliest)) = (next, earliest) {
+            assert!(next <= earliest, "{next} is later than {earliest}");
             let mut levels = (0..64).step_by(LEVEL_BITS as usize).take(LEVELS);
-            let is_start = levels.any(|bits| truth >> bits << bits == next);
+            let is_start = levels.any(|bits| earliest >> bits << bits == next);
             let may_be_early = self.reset_count > 0 || self.may_be_cascade_start(next);
-            assert!(is_start || may_be_early, "{next} is not the start of a slot of {truth}");
+            assert!(is_start || may_be_early, "{next} is not the start of a slot of {earliest}");
         }
     }
 
@@ -256,7 +259,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> ModelledWheel<LEVEL_BITS, LEVEL
 
     /// Checks the wheel's invariants in debug builds: at random steps under Miri or with up to
     /// eight levels, otherwise after each step.
-    fn check(&self, random: &mut fastrand::Rng) {
+    fn check_invariants(&self, random: &mut fastrand::Rng) {
         #[cfg(debug_assertions)]
         if (LEVELS > 8 && !cfg!(miri)) || random.u32(..if cfg!(miri) { 20 } else { 20_000 }) == 0 {
             self.wheel.check();
@@ -286,7 +289,7 @@ pub(crate) fn any_start_time(choose: &mut Choose<'_>) -> u64 {
 }
 
 /// Performs about `operation_count` random operations, `per_wheel` of them on each wheel.
-pub(crate) fn agrees_with_the_model<const LEVEL_BITS: u32, const LEVELS: usize>(
+pub(crate) fn assert_agrees_with_the_model<const LEVEL_BITS: u32, const LEVELS: usize>(
     operation_count: u64,
     per_wheel: u64,
     live_max: usize,
@@ -296,11 +299,12 @@ pub(crate) fn agrees_with_the_model<const LEVEL_BITS: u32, const LEVELS: usize>(
     seeded(0..(operation_count / per_wheel).max(1), |random| {
         let mut checks = random.fork();
         let choose: &mut Choose<'_> = &mut |bound| random.u64(..bound);
-        let mut pair = ModelledWheel::<LEVEL_BITS, LEVELS>::starting_at(any_start_time(choose));
+        let mut modelled_wheel =
+            ModelledWheel::<LEVEL_BITS, LEVELS>::starting_at(any_start_time(choose));
         for _ in 0..per_wheel.min(operation_count) {
-            pair.any_operation(choose, live_max);
-            pair.check(&mut checks);
+            modelled_wheel.do_random_operation(choose, live_max);
+            modelled_wheel.check_invariants(&mut checks);
         }
-        pair.finish();
+        modelled_wheel.fire_all_remaining();
     });
 }
