@@ -79,7 +79,7 @@ pub trait Requests: Remote {
     /// Moves a timer; returns false if it is known to have ended.
     fn reset(&mut self, handle: &mut Self::Handle, delay: Duration) -> bool;
 
-    /// Sends the owner a closure that adds the payload's first word to [`counted_runs`].
+    /// Sends to the owner a closure, which adds the payload's first word to [`counted_runs`].
     fn run(&mut self, payload: Payload);
 }
 

@@ -117,7 +117,7 @@ pub fn cache_line_nanos() -> f64 {
     };
     let times = move || (0..MEASUREMENTS).map(&mut time).collect();
     let (trips, ()) = run_on_two(times, move || {
-        (0..MEASUREMENTS * TRIPS_PER_MEASUREMENT).for_each(|_| second.run(|| ()))
+        (0..MEASUREMENTS * TRIPS_PER_MEASUREMENT).for_each(|_| second.run(|| ()));
     });
     median(trips)
 }

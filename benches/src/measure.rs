@@ -17,7 +17,7 @@ pub trait Load {
     fn batch(&mut self) -> u64;
 }
 
-/// How long a run lasts, so that a slower peer does fewer operations.
+/// How long the parts of a run last. A slower peer does fewer operations in the same time.
 #[derive(Clone, Copy, Debug)]
 pub struct Durations {
     pub timed: Duration,

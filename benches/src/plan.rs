@@ -62,7 +62,8 @@ pub enum Peer {
     MutexStd,
     /// For two cores: `corewheel-wheel` behind the lock of `parking_lot`.
     MutexParkingLot,
-    /// For two cores, `packets` and `purgatory`: `linked64` behind the lock of `parking_lot`.
+    /// For the two-core workloads, and for `packets` and `purgatory`: the peer `linked64` behind
+    /// the lock of `parking_lot`.
     MutexLinked64,
     /// For two cores: `heap4` behind the lock of `parking_lot`.
     MutexHeap4,

@@ -172,7 +172,7 @@ impl<C: LocalClock> TimerSet for CorewheelLocal<C> {
     type Handle = TimerHandle;
 
     fn new() -> Self {
-        // Reserves memory in advance, so that its growth is not timed.
+        // Reserves memory for fired payloads in advance, so that no timed advance grows it.
         FIRED.with_borrow_mut(|fired| fired.reserve(1024));
         Self { clock: C::install(), now: 0 }
     }

@@ -77,7 +77,8 @@ fn draw_lines(path: &Path, chart: &Chart<'_>, counted: &str) -> Result<(), Box<d
         plot.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(width)))?;
     }
     names.sort_by_key(|&(y, ..)| y);
-    // Moves a name down if it would overlap the name above, but keeps room for the names below.
+    // Moves a peer's name down if it would overlap the name above it, but leaves room for the names
+    // below.
     let mut name_y = 0;
     let mut name_y_max = SIZE.1.cast_signed() - NAME_STEP * (4 + names.len() as i32);
     for (y, peer, colour) in names {

@@ -15,7 +15,7 @@ use crate::timers::{panic_not_due, payload};
 
 /// The number of timers that stay live and that the reset requests move.
 const LIVE: usize = 10_000;
-/// The first `1 / WARM_UP_DIVISOR` of the rounds are the warm-up.
+/// Of each request kind's rounds, the first `1 / WARM_UP_DIVISOR` are the warm-up.
 const WARM_UP_DIVISOR: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,7 +130,7 @@ fn consume_batches<O: Owner>(
         for _ in 0..rounds {
             runs += if request == Request::Run { batch_size as u64 } else { 0 };
             batch_times.push(thread.run(|| time_call(|| turn(runs))));
-            // Consumes the cancels of added timers; not timed.
+            // This turn consumes the cancels of the timers that the batch added. It is not timed.
             thread.run(|| turn(runs));
         }
     }

@@ -19,7 +19,8 @@ const TIMERS_PER_ROUND: usize = 20_000;
 const LONG_DELAY: Duration = Duration::from_mins(1);
 /// The delay of timers that the measured turn fires.
 const SHORT_DELAY: Duration = Duration::from_millis(1);
-/// How long the owner waits, so that all `SHORT_DELAY` timers are due in the measured turn.
+/// How long the owner waits after its adds, so that all `SHORT_DELAY` timers are due in the
+/// measured turn.
 const WAIT_UNTIL_DUE: Duration = Duration::from_millis(3);
 
 /// The name of each setting, and true if the owner fires timers while one thread cancels others, or
@@ -121,7 +122,7 @@ fn cancel_all<R: Remote>(
             let is_round_over = progress.phase.load(Acquire) > 2 * round - 1;
             let started = Instant::now();
             assert!(remote.cancel(handle), "the timer was live");
-            // The first call of the run counts, even if it begins after its round.
+            // This thread's first call counts, even if it begins after its round.
             if !is_round_over || nanos.is_empty() {
                 nanos.push(started.elapsed().as_nanos() as f64);
             }

@@ -22,7 +22,7 @@ use crate::plan::{Job, Workload as W};
 
 /// A pause after each measured interval, so that timer threads finish their work.
 const SETTLE_TIME: Duration = Duration::from_millis(25);
-/// The timeout of operations, which end earlier.
+/// The timeout of the measured operations, which end before it.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The time from the last drop of a timeout to the count of registered timeouts.
 const COUNT_DELAY: Duration = Duration::from_millis(50);
@@ -30,7 +30,7 @@ const COUNT_DELAY: Duration = Duration::from_millis(50);
 const OPERATIONS_PER_YIELD: u32 = 64;
 
 pub enum Operation {
-    /// Ready after this number of pending polls, each of which wakes the task.
+    /// The operation is ready after this number of pending polls, each of which wakes the task.
     Yields(u32),
     Never,
 }
@@ -161,7 +161,7 @@ impl TaskWork {
             }
             Self::Drop(dropped_timeouts) => dropped_timeouts.register_and_drop(with_timeout).await,
             Self::CountRegistered(dropped_timeouts) => {
-                dropped_timeouts.count_still_registered().await
+                dropped_timeouts.count_still_registered().await;
             }
             Self::Late(delay, log) => {
                 let due = Instant::now() + delay;

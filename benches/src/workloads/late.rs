@@ -174,7 +174,7 @@ pub fn cancel_flood_on_two_cores<O: Sleeping>(load: FloodLoad) -> Outcome {
         while collected < collected_at_end || latenesses.len() < load.due_load.timers {
             owner.sleep();
             let on_fire = |[deadline, ..]: Payload| {
-                latenesses.push(lateness(start + Duration::from_nanos(deadline)))
+                latenesses.push(lateness(start + Duration::from_nanos(deadline)));
             };
             collected += owner.turn(load.budget, on_fire).collected;
             if flood_ended.is_none() && collected == load.pending {

@@ -31,9 +31,9 @@ struct Pause<T: TimerSet> {
 }
 
 struct Turn {
-    /// Elapsed time.
+    /// The elapsed time of the turn.
     nanos: f64,
-    /// CPU time of the thread.
+    /// The CPU time of the thread during the turn.
     cpu_nanos: f64,
     fired: usize,
     touched: Option<u64>,
@@ -41,7 +41,8 @@ struct Turn {
 
 impl<T: TimerSet> Pause<T> {
     fn without_timers(n: usize, budget: usize) -> Self {
-        // The memory is touched in advance, so that turns do not include the page faults.
+        // Touches the memory of `fired` in advance, so that the timed turns do not include its page
+        // faults.
         let mut fired = vec![payload(0); n];
         fired.clear();
         Self { timers: T::new(), fired, now: 0, budget, turns: Vec::new() }

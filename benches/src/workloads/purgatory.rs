@@ -26,7 +26,8 @@ const TICK: Duration = Duration::from_millis(1);
 const ADDS_PER_PASS: usize = 64;
 /// The number of waiting operations above which a core adds none.
 const WAITING_MAX: u64 = 4096;
-/// Timeouts in ticks; each pass is a tick. Every key has an event within `LONG_TIMEOUT_TICKS`.
+/// The timeouts of operations, in ticks; a core's time advances by a tick after each pass. Every
+/// key has an event within `LONG_TIMEOUT_TICKS`.
 const LONG_TIMEOUT_TICKS: u64 = 30_000;
 const SHORT_TIMEOUT_TICKS: u64 = 10;
 
@@ -52,7 +53,8 @@ fn run_in_layout<D: PurgatoryPeer>(job: Job, layout: Layout) -> Vec<Sample> {
     });
     thread::sleep(durations.warm_up_max);
     let (start, cpu, before) = (Instant::now(), process_cpu_nanos(), ended_counts(state));
-    // Measures longer if the machine is so busy that the threads did not run.
+    // Measures longer if no operation has ended, because the machine was too busy to run the
+    // threads.
     while start.elapsed() < durations.timed || ended_counts(state) == before {
         thread::sleep(durations.timed);
     }
@@ -193,11 +195,13 @@ pub trait PurgatoryPeer: Sized + 'static {
     fn tick(&mut self);
 }
 
-/// One core makes all events on a key; operations of the next core wait for them.
+/// All events on a key come from one core, its maker. The operations that wait for them belong to
+/// the core after the maker.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     pub cores: usize,
-    /// True if a key belongs to the core that makes its events, false if to the waiting core.
+    /// True if the purgatory assigns a key to the core that makes its events, false if to the core
+    /// whose operations wait for them.
     pub event_makers_own_keys: bool,
 }
 
@@ -387,7 +391,7 @@ impl<T: Shareable, L: Lock> PurgatoryPeer for Locked<T, L> {
             operation.on_complete(Completion::Condition);
             return None;
         }
-        // A tick of any core advances the time of all cores.
+        // The cores share one set of timers, so a tick of any core advances the time of all cores.
         let ticks = ticks * self.cores as u64;
         let (id, completed) = L::with(&self.state, |state| {
             let id = state.insert_waiting(operation, ticks);

@@ -14,7 +14,8 @@ use crate::peers::Floor;
 use crate::plan::Job;
 use crate::timers::TimerSet;
 
-/// How long one load runs before the next one; much longer than refilling the cache takes.
+/// How long the peer or the floor runs before the other one runs. A slice is much longer than
+/// refilling the cache takes.
 const SLICE: Duration = Duration::from_millis(40);
 
 /// For each slice of a round: whether the floor runs, and the cores that take part.

@@ -11,18 +11,19 @@ use crate::measure::{Sample, median};
 use crate::plan::{Job, Peer};
 use crate::timers::{TimerSet, panic_not_due};
 
-/// The intervals of the N timers, in ticks: 5 to 60 s.
+/// The delays of the N timers, in ticks: 5 to 60 s.
 const DELAYS: RangeInclusive<u64> = 5000..=60_000;
 /// Maximum number of timed ticks. None of the N timers is due within this many ticks, so the timed
 /// ticks expire nothing.
 const QUIET_TICKS_MAX: usize = 4096;
-/// The interval of the timers whose expiry is timed.
+/// The delay, in ticks, of the timers whose expiry is measured.
 const EXPIRY_DELAY: u64 = 50;
 /// The number of ticks until a batch has expired in the least accurate scheme.
 const EXPIRY_TICKS_MAX: u64 = 150;
 /// Ticks in which schemes finish deferred work: more than the tick of Netty's worker.
 const SETTLE_TICKS: u64 = 200;
-/// Number of timed starts, and of timed stops, rounded down to whole batches, at least one.
+/// The number of timed starts, and of timed stops. It is rounded down to whole batches, at least
+/// one batch.
 const CALLS: usize = 10_000;
 /// For an O(n) routine, the maximum of N times the number of calls.
 const LINEAR_CALLS: usize = 4_000_000;
@@ -77,7 +78,8 @@ impl<T: TimerSet> SchemeRun<T> {
         run
     }
 
-    /// Shuffles the free list, if any, so that consecutive starts use nodes in random order.
+    /// Starts and stops N timers, which shuffles the peer's free list, if it has one. So later
+    /// starts use nodes in random order.
     fn shuffle_free_list(&mut self) {
         let mut handles: Vec<_> = (0..self.job.n).map(|_| self.start(*DELAYS.end())).collect();
         self.rng.shuffle(&mut handles);
@@ -89,7 +91,7 @@ impl<T: TimerSet> SchemeRun<T> {
         self.timers.add(self.now + delay, [delay; 3])
     }
 
-    /// Lets ticks pass in which no timer is due.
+    /// Advances time by `ticks`, in which no timer is due.
     fn advance_idle(&mut self, ticks: u64) {
         self.now += ticks;
         black_box(&mut self.timers).advance(self.now, panic_not_due);

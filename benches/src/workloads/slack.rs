@@ -103,7 +103,8 @@ fn spread_over_range<T: ReportsDeadline>(job: Job, range: u64) -> Vec<Sample> {
     for id in 0..n {
         black_box(timers.add_in_window(SPREAD_DELAY, Window::Spread(range), payload(id)));
     }
-    // The memory is touched in advance, so that turns do not include the page faults.
+    // Touches the memory of `fired` in advance, so that the timed turns do not include its page
+    // faults.
     let mut fired: Vec<Payload> = vec![payload(0); n];
     fired.clear();
     let (mut per_tick, mut longest_turn_us, mut now) = (Vec::new(), 0.0_f64, 0);

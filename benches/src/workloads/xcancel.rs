@@ -33,14 +33,15 @@ fn timers_and_intervals(job: Job) -> (u64, usize) {
 /// The results of one party in an interval. A party is one of the two threads or tasks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Interval {
-    /// The time until all hand-overs, cancels and collections were done.
+    /// The time until this party had done all its hand-overs, cancels and collections.
     pub elapsed: Duration,
     /// The time spent in calls of `cancel`.
     pub in_cancel: Duration,
     /// Timers of the other party that this party cancelled.
     pub cancelled: u64,
+    /// Timers of this party that it handed over to the other party.
     pub handed_over: u64,
-    /// Handed-over timers that this party collected.
+    /// Timers that this party handed over, and collected after the other party had cancelled them.
     pub collected: u64,
     /// True if the thread had no involuntary context switch.
     pub is_undisturbed: bool,
@@ -167,7 +168,8 @@ impl<T: Owner> Party<T> {
         true
     }
 
-    /// Runs all intervals. In a task, yields after each step.
+    /// Runs the intervals of the warm-up, and then the timed intervals. In a task, yields after
+    /// each step.
     async fn run(mut self, intervals: usize, is_task: bool) -> Vec<Interval> {
         let mut all = Vec::with_capacity(2 * intervals);
         for _ in 0..2 * intervals {
@@ -187,7 +189,8 @@ impl<T: Owner> Party<T> {
     }
 }
 
-/// Runs both parties on pinned threads, and returns their results of each interval.
+/// Runs both parties, each on a pinned thread. Returns the results of both parties for each
+/// interval.
 pub fn on_threads<T: Owner>(job: Job) -> Vec<[Interval; 2]> {
     let run = |exchange, (to_other, from_other): (Sender<T::Remote>, Receiver<T::Remote>)| {
         let (own, remote) = T::new(job.n);
