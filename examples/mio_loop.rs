@@ -99,7 +99,7 @@ fn main() -> io::Result<()> {
             break silent;
         }
     };
-    // Another thread's closure runs in the next turn.
+    // The closure that this thread submits runs in the loop's next turn.
     let (answer, answers) = mpsc::channel();
     let request_sent_at = Instant::now();
     shard.run(move || answer.send(local_timer().len()).expect("main waits for it"));

@@ -29,7 +29,8 @@ fn expected_closings(groups: u64) -> Vec<(u64, u64)> {
     let mut closings = Vec::new();
     for member in (0..GROUP).step_by(10) {
         let last_packet = member / 10 % 6 * ROUND + member * STEP;
-        // A packet arrives within a tick, and a deadline is rounded up to the next tick.
+        // The packet arrives after its tick has begun, so the deadline is rounded up to the next
+        // tick.
         let tick = last_packet + 1 + IDLE_TICKS;
         closings.extend((0..groups).map(|group| (tick, group * GROUP + member)));
     }

@@ -166,7 +166,7 @@ fn a_threads_timers_end_once_while_other_threads_cancel() {
             (timers, cancellers)
         });
         let answers = cancellers.map(|canceller| canceller.join().expect("no panic"));
-        // The exit of the thread dropped the timers that were still pending.
+        // The wheel's thread has exited, which dropped the timers that were still pending.
         let pending = timers.iter().enumerate().filter(|&(timer, (_, record))| {
             let won = answers
                 .iter()

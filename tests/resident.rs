@@ -41,7 +41,8 @@ fn assert_ten_timers_take_few_bytes(make: MakeTimers<'_>) {
     mem::forget(wheels);
 }
 
-/// A loop that sleeps as announced turns at least once a second while surplus pages are left.
+/// Turns and announces sleeps a hundred times. A real loop does the same at least once a second
+/// while surplus pages are left.
 fn turn_until_memory_is_freed(timers: &mut dyn TimerSet) {
     for _ in 0..100 {
         timers.pass(1, usize::MAX);

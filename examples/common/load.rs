@@ -15,7 +15,8 @@ const THREAD_COUNT: usize = 2;
 /// A thread repeatedly sleeps for this long, and measures how much longer the sleep lasted.
 const PROBE_SLEEP: Duration = Duration::from_millis(5);
 
-/// Each user keeps a clone while it has actions left.
+/// Each user keeps a clone of the token while the user has actions left. So the load is over when
+/// no user's clone exists.
 pub(crate) type ActiveToken = Arc<()>;
 
 /// The users of a thread, and the longest time by which the machine delayed the thread.

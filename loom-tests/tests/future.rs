@@ -83,8 +83,8 @@ impl TestWheel {
     }
 }
 
-/// Pairs the floors, which are minimum numbers of interleavings, with constructors of two wheels: a
-/// thread's own wheel and a worker wheel.
+/// Returns the constructors of two wheels, a thread's own wheel and a worker wheel. Each comes with
+/// its floor, the minimum number of interleavings.
 fn both_wheels(floors: [usize; 2]) -> impl Iterator<Item = (usize, MakeWheel)> {
     floors.into_iter().zip([TestWheel::own as MakeWheel, TestWheel::of_workers])
 }

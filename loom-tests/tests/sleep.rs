@@ -191,8 +191,8 @@ fn the_default_hook_misses_no_reset_of_two_threads() {
     });
 }
 
-/// A resetter may end the old thread's sleep before the shard moves, and unpark the old thread after
-/// the move.
+/// A resetter may end the old thread's sleep before the shard moves, and unpark the old thread
+/// after the move.
 #[test]
 fn the_default_hook_wakes_the_new_thread_of_a_moved_shard() {
     explore_with_preemptions(1, 3_000, || {
@@ -218,7 +218,8 @@ fn the_default_hook_wakes_the_new_thread_of_a_moved_shard() {
     });
 }
 
-/// Of the two remote adds, only the second is due before the owner's own timer.
+/// The first remote add is due after the owner's own timer, and the second before it. Only the
+/// second must wake the owner.
 #[test]
 fn an_add_due_before_the_sleep_ends_wakes_the_owner() {
     explore(740, || {

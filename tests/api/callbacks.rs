@@ -82,7 +82,7 @@ fn bug_09_called_and_dropped_wakers_may_use_the_wheel() {
         assert_eq!(turn_after(clock, 1).fired, 2);
         assert_eq!((fired.cancel(), again.cancel()), (Cancel::Ended, Cancel::Cancelled));
         assert_eq!(drops.get(), 4);
-        // The end of the thread drops both callbacks.
+        // The exit of this thread drops both callbacks.
         let _pending = (add(), add());
     });
     assert_eq!(drops.get(), 6);
@@ -304,7 +304,7 @@ fn with_wake_hook(test: impl FnOnce(&ManualClock) + Send) {
         }
     };
     on_configured_thread(Config::new().wake_hook(hook), |clock| {
-        run_and_check_counts(|| test(clock))
+        run_and_check_counts(|| test(clock));
     });
 }
 

@@ -56,7 +56,7 @@ fn cores_default_to_one_thread_per_core_and_may_be_unpinned() {
 #[test]
 fn join_returns_results_in_index_order() {
     let cores = start_cores(16, |core| {
-        // Threads with lower indices return later.
+        // A thread with a lower index sleeps longer, and so returns later.
         thread::sleep(Duration::from_millis(5 * (16 - core.index() as u64)));
         (core.index(), thread::current().id())
     });

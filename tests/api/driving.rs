@@ -325,7 +325,7 @@ fn a_remote_timer_that_no_loop_drives_is_overdue() {
         });
         assert_eq!((turn.fired, turn.live), (1, 1));
     }
-    // The thread's own add does not hide a remote timer added later.
+    // The timer that the thread itself adds does not hide a remote timer that is added later.
     on_named_core(NAME, || {
         call_from_another_thread(|shard| shard.add(HOUR, || ()));
         thread::sleep(DELAY);
@@ -400,7 +400,7 @@ fn a_shard_that_never_turns_looks_for_an_overdue_timer_in_one_of_256_adds() {
     assert_eq!(shard.metrics().overdue, Duration::ZERO, "a shard that has ended needs no turn");
 }
 
-/// Returns a process that runs only `test`, with the environment variable `in_child` set.
+/// Returns a command that runs only `test`, with the environment variable `in_child` set.
 fn child_command(test: &str, in_child: &str) -> Command {
     let mut child = Command::new(env::current_exe().expect("this program"));
     child.args(["--exact", test, "--nocapture"]).env(in_child, "1");
@@ -744,7 +744,8 @@ fn run_until_panics_in_a_callback_if_it_would_sleep() {
     });
 }
 
-/// Calls `run_until`, which another thread unparks without a request to the wheel.
+/// Calls `run_until` on this thread, which another thread then unparks without a request to the
+/// wheel.
 pub(crate) fn run_until_unparked() {
     let (owner, end) = (thread::current(), Instant::now() + DELAY);
     thread::spawn(move || {
@@ -766,7 +767,7 @@ fn a_sleeping_drive_task_continues_after_run_until() {
     });
 }
 
-/// After the driver and `run_until` have ended, the wheel has no driver.
+/// After both the driver and `run_until` have ended, the wheel has no driver.
 #[test]
 fn a_driver_may_register_or_end_during_run_until() {
     for ends_first in [false, true] {

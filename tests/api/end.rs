@@ -407,7 +407,8 @@ fn a_panic_of_a_cancelled_callback_is_not_reported_to_a_successor() {
 
 // ---- bugs of other systems (`doc/history.md`)
 
-/// When dropped, creates and drains a shard, and cancels a timer of the shard that is ending.
+/// A payload that, when dropped, creates and drains a shard, and cancels a timer of the shard whose
+/// end drops it.
 struct EndShardOnDrop(ManualClock, Option<TimerHandle>);
 
 impl Drop for EndShardOnDrop {

@@ -191,7 +191,7 @@ fn sleeps_of_timers_on_their_own_thread_agree_with_the_model() {
     });
 }
 
-/// With two cores, each poll runs on a new thread.
+/// With one wheel, this thread polls; with two wheels, each poll runs on a new thread.
 #[test]
 fn sleeps_of_other_threads_agree_with_the_model() {
     type Polls = fn(&Poller, &mut Sleep<SharedWheel>) -> Poll<()>;

@@ -59,7 +59,7 @@ fn a_remotely_cancelled_timer_makes_room_for_the_owner() {
 fn an_add_to_a_full_wheel_collects_one_cancelled_timer() {
     with_limit(3, |clock| {
         let handles = [(); 3].map(|()| local_timer().add(HOUR, must_not_run));
-        // The last of these turns has no work.
+        // The last of these three turns finds no message and no due timer.
         (0..3).for_each(|_| _ = turn_after(clock, 1));
         cancel_all_remotely(&handles);
         local_timer().add(HOUR, must_not_run);
@@ -161,7 +161,7 @@ fn a_refused_remote_add_wakes_an_owner_with_cancelled_timers() {
         drop(sleep);
         let _ = local_timer().turn();
         call_from_another_thread(|shard| {
-            assert!(shard.try_add(TICK * 5_000, must_not_run).is_ok())
+            assert!(shard.try_add(TICK * 5_000, must_not_run).is_ok());
         });
         // No timer is cancelled, so waking the owner would make no room.
         let _ = local_timer().turn();

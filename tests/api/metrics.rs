@@ -53,7 +53,7 @@ fn resets_of_local_remote_and_periodic_timers_are_counted() {
         let _ = local_timer().turn();
         announce_sleep();
         assert_eq!((published().resets, published().remote_resets), (3, 0));
-        // A reset to the current deadline counts, too.
+        // A reset to the deadline that the timer already has is counted, too.
         assert!(on_a_thread(|| moved.reset(TICK * 7)));
         let _ = local_timer().turn();
         announce_sleep();
@@ -187,7 +187,7 @@ fn counts_are_published_at_sleeps_and_after_64_turns() {
         let Counts { added, live, turns, .. } = published();
         assert_eq!((added, live, turns), (1, 1, 64));
     });
-    // Idle turns count, too.
+    // Turns without work count toward these 64 turns, too.
     in_checked_virtual_time(|clock| {
         turn_after(clock, 1);
         local_timer().add(HOUR, must_not_run);
@@ -302,7 +302,7 @@ fn the_longest_turn_is_updated_at_the_next_sleep() {
         assert_eq!(owner_metrics().longest_turn, Duration::ZERO);
         announce_sleep();
         assert_eq!(owner_metrics().longest_turn, TICK * 7);
-        // The time between turns does not count.
+        // The time between two turns is no part of the longest turn.
         clock.advance(TICK * 20);
         announce_sleep();
         local_timer().turn();

@@ -289,7 +289,8 @@ impl Drop for DrainOnDrop {
     }
 }
 
-/// The iterator of the keys drains the purgatory, in its last `next` or its destructor.
+/// The iterator of the new operation's keys drains the purgatory, in its last `next` or in its
+/// destructor.
 #[test]
 fn an_operation_drained_by_its_key_iterator_does_not_wait() {
     in_checked_virtual_time(|_| {
@@ -348,7 +349,7 @@ fn an_event_during_an_add_is_not_lost_if_the_keys_panic() {
 fn long_chains_of_completions_use_bounded_stack() {
     const MANY: usize = 100_000;
     in_checked_virtual_time(|_| {
-        // One key for each operation, then one key for all.
+        // First each operation has its own key; then all operations share one key.
         for (many, keys) in [(MANY, MANY), (MANY / 100, 1)] {
             let (purgatory, record) = (OpPurgatory::new(), OpRecord::new());
             for at in 0..many {
@@ -688,7 +689,7 @@ fn a_thread_may_join_several_groups() {
 }
 
 thread_local! {
-    /// The purgatory of this thread, for wake hooks that run on it.
+    /// The purgatory of this thread, for the wake hooks that run on this thread.
     static OWN: RefCell<Option<OpPurgatory>> = const { RefCell::new(None) };
 }
 
@@ -697,7 +698,9 @@ thread_local! {
 fn an_event_from_a_wake_hook_prevents_the_sleep() {
     let cores = JoinedCores::start_with(3, |core, config| {
         let notify = || {
-            OWN.with_borrow(|purgatory| purgatory.iter().for_each(|purgatory| purgatory.notify(&1)))
+            OWN.with_borrow(|purgatory| {
+                purgatory.iter().for_each(|purgatory| purgatory.notify(&1))
+            });
         };
         if core == 2 { config.wake_hook(notify) } else { config }
     });

@@ -130,7 +130,10 @@ impl Model {
             12..14 => self.advance(random.u32(1..4)),
             14 => self.run_until_stalled(),
             16 => {
-                _ = self.joined_cores.cores.run_on(core, move |_| local_timer().turn_within(budget))
+                _ = self
+                    .joined_cores
+                    .cores
+                    .run_on(core, move |_| local_timer().turn_within(budget));
             }
             15 if random.u32(..20) == 0 => {
                 let ways = [Membership::PurgatoryDropped, Membership::Ended];

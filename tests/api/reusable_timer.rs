@@ -89,7 +89,7 @@ fn a_drop_cancels_the_timer_even_inside_its_callback() {
         drop(timer);
         assert_eq!((local_timer().len(), Rc::strong_count(&runs)), (0, 1));
 
-        // Neither arming in the callback survives the drop between them.
+        // The callback arms its timer before and after dropping it; neither arming survives.
         let owner = Rc::new(Cell::new(None));
         let (weak_owner, counts) = (Rc::downgrade(&owner), Rc::clone(&runs));
         let timer = ReusableTimer::new(move |timer| {

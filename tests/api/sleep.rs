@@ -200,7 +200,7 @@ fn drop_cancelled_within_bounds_the_life_of_a_payload() {
         cancel_all_remotely(&[local_timer().add(HOUR, || ())]);
         assert_eq!((sleep.timeout(), wakes.take()), (None, 1));
     });
-    // The limit applies to a `Shard`, too.
+    // `drop_cancelled_within` also limits the sleeps of a `Shard`.
     let wakes = Counter::default();
     let config = Config::new().wake_hook(wakes.callback()).drop_cancelled_within(LIMIT);
     let (mut shard, _) = configured_shard(config);
@@ -245,7 +245,7 @@ fn a_sleeping_owner_is_woken_by_1024_queued_resets() {
         };
         assert_eq!(wakes.wakes_during_sleep(adds), 0);
         let _ = local_timer().turn();
-        // The second reset of each timer sends no message.
+        // Resets each timer twice. The second reset sends no message.
         let reset_twice = || {
             let delays = [HOUR * 3; 2];
             assert!(handles.iter().all(|it| delays.iter().all(|&delay| it.reset(delay))));

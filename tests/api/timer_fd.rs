@@ -27,7 +27,7 @@ use crate::{
     wake_ups,
 };
 
-/// A descriptor that is not readable within this time counts as unreadable.
+/// The test waits this long before it concludes that a descriptor is unreadable.
 const SHORT_WAIT: Duration = Duration::from_millis(30);
 
 fn is_readable(fd: &impl AsFd, max_wait: Duration) -> bool {

@@ -94,7 +94,7 @@ impl<S> Drop for Lockstep<S> {
     }
 }
 
-/// Starts a thread that sends its shard to the caller and then calls `run`.
+/// Starts a thread that installs `config`, sends its shard to the caller, and then calls `run`.
 pub(crate) fn spawn_owner<R: Send + 'static>(
     config: Config,
     run: impl FnOnce() -> R + Send + 'static,

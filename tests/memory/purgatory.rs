@@ -49,7 +49,7 @@ fn equal_rounds_of_operations_allocate_nothing() {
             is_met.set(false);
             clock.advance(TICK * 2);
             assert_eq!((local_timer().turn().fired, Rc::strong_count(&is_met)), (1_666, 1));
-            // A short sleep frees nothing.
+            // The timer makes the announced sleep short, and a short sleep frees nothing.
             local_timer().add_local(TICK * 5, || ());
             drop(local_timer().prepare_sleep());
             clock.advance(TICK * 6);
@@ -62,7 +62,8 @@ fn equal_rounds_of_operations_allocate_nothing() {
     });
 }
 
-/// Ends a burst by an event or by timeouts. Asserts that `free` leaves only the spare pages.
+/// Ends a burst of operations by an event or by timeouts. Asserts that after `free`, only the spare
+/// pages are left.
 fn assert_burst_memory_is_freed(operation_count: u64, by_event: bool, free: impl Fn() + Sync) {
     alone_in_virtual_time(|clock| {
         let (purgatory, is_met) = (Purgatory::new(), Rc::new(Cell::new(false)));

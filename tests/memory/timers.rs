@@ -71,7 +71,7 @@ fn slot_bytes<T>(make: impl FnOnce() -> T) -> i64 {
     bytes
 }
 
-/// The documentation of `Wheel` and the guide state these sizes.
+/// The documentation of `Wheel` and the guide state the sizes that this test asserts.
 #[test]
 fn wheels_take_the_documented_bytes() {
     let _alone = run_alone();

@@ -56,7 +56,7 @@ pub(super) fn check(server: SocketAddr, failures: &mut Failures) -> io::Result<u
     let mut client = Client::connect(server)?;
     client.ask("FLUSHALL")?;
     for part in STEPS.chunk_by(|_, next| parse_wait(next.0).is_none()) {
-        // Waits once for the keys of all names.
+        // If the part begins with a wait, waits once, before the commands of all names.
         thread::sleep(
             part.first().and_then(|(command, _)| parse_wait(command)).unwrap_or_default(),
         );

@@ -64,7 +64,7 @@ fn other_tasks_run_between_turns() {
         Box::pin(async {
             let fired = Rc::new(Cell::new(0));
             let seen = Rc::clone(&fired);
-            // The earliest timer wakes this task.
+            // The earliest timer wakes this task, which then runs between two turns.
             let woken = monoio::spawn(async move {
                 sleep(Duration::from_millis(1)).await;
                 seen.get()

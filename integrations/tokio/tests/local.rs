@@ -1,4 +1,4 @@
-//! A current-thread runtime that drives its thread's wheel.
+//! Tests of a current-thread tokio runtime that drives its thread's wheel.
 #![cfg(any(target_os = "linux", target_os = "android"))]
 
 #[path = "../../../tests/common/runtime.rs"]
