@@ -78,7 +78,8 @@ pub(crate) fn run_thread(
         }
         handover::hand_back_model(false);
     }
-    // Drops the shards in reverse order, so that the next thread's shards get the same numbers.
+    // Drops the shards in reverse order, so that the shards of this core's next thread get the same
+    // numbers.
     core.shards.iter_mut().rev().for_each(|shard| *shard = None);
 }
 
@@ -415,7 +416,8 @@ impl Core {
                 model.ending_shards.push(number);
                 model.record_end(number)
             });
-            // Drains some wheels; the others end with their threads.
+            // If the number is even, drains the thread's own wheel; otherwise it ends with the
+            // thread.
             if shard_index == 0 && number.is_multiple_of(2) {
                 count_operation("drain");
                 let handed_back = local_timer().drain();

@@ -131,7 +131,8 @@ pub(crate) struct ShardModel {
     payloads: u64,
     /// The number of `ReusableTimer`s that are not pending, each with its payload.
     idle_reusable_timers: u64,
-    /// As in `Counts::fired`: of the periodic timers, only those that the loop took by value.
+    /// The expected `Counts::fired`: fired one-shot timers, and periodic timers that the loop took
+    /// by value.
     fired: u64,
     runs: u64,
     cancelled: u64,
@@ -174,8 +175,8 @@ pub(crate) struct TurnModel {
     lending_expiries: u64,
     before: Counts,
     is_requested: bool,
-    /// Timers due after this tick fire in order. None if messages from before the turn may stay
-    /// queued.
+    /// Queued timers that are due after this tick fire in order in this turn. None if messages from
+    /// before the turn may stay queued.
     in_order_after: Option<u64>,
 }
 

@@ -234,7 +234,8 @@ impl Plan {
         let setting = draw.setting();
         draw.ticks = setting.ticks;
         let mut steps = Vec::with_capacity(length);
-        // A core takes few or many steps in a row, so that other cores find few or many messages.
+        // A core takes one step or many steps in a row, so that other cores find few or many
+        // messages.
         let burst_max = (length / 16).clamp(4, 320);
         while steps.len() < length {
             let core = draw.index(CORES);
