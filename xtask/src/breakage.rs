@@ -180,7 +180,8 @@ fn files_not_ignored() -> Result<Vec<String>> {
     Ok(files.lines().filter(|file| root().join(file).is_file()).map(str::to_owned).collect())
 }
 
-/// Makes a fresh copy of the repository. Cargo builds the copy again, because its files are new.
+/// Copies the repository to an empty directory. Cargo builds the copy anew, because all its files
+/// are new.
 fn copy_repository() -> Result<PathBuf> {
     let copy = break_directory()?.join("workspace");
     let _ = fs::remove_dir_all(&copy);

@@ -162,13 +162,13 @@ struct Program {
 
 impl Program {
     fn build(name: &str, suffix: &'static str, options: &str) -> Result<Self> {
-        // Overrides the user's flags, which would change the counts.
+        // Clears the user's compiler flags, which would change the counts.
         stdout_of(&format!(
             "CARGO_ENCODED_RUSTFLAGS= cargo build --quiet --locked -p corewheel-cost --profile cost \
              {options}"
         ))?;
         let directory = root().join(lanes::target_directory()).join("cost");
-        // Copies the file, because the next build with other features replaces it.
+        // Copies the built program, because the build with other features replaces it.
         let path = directory.join(format!("cost-{name}"));
         fs::copy(directory.join("cost"), &path)?;
         // Profiles contain the path without symbolic links.
@@ -224,8 +224,9 @@ fn count_self_instructions(profile: &str, program: &str, locked: &HashSet<String
     [all, locked_count]
 }
 
-/// Counts the instructions per operation of each case, on all cores. Purgatories hash keys with a
-/// random secret, so their counts are medians.
+/// Counts the instructions per operation of each case. Cases run in parallel, at most one on each
+/// core. Purgatories hash keys with a random secret, so the counts of their cases are medians of
+/// five runs.
 fn count_instructions(jobs: &[(&Program, &str)]) -> Result<Counts> {
     let work = |&(program, case): &(&Program, &str)| {
         let [few_iterations, many_iterations] = ITERATIONS;

@@ -81,7 +81,8 @@ fn process_tree(process: &str) -> Vec<String> {
     tree
 }
 
-/// Calls `work` for each item, on all cores. Returns the results in the order of completion.
+/// Calls `work` once for each item, on as many threads as there are cores. Returns the results in
+/// the order of completion.
 pub(crate) fn on_all_cores<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let (remaining_items, results) = (Mutex::new(items.iter()), Mutex::new(Vec::new()));

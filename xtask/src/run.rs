@@ -57,7 +57,7 @@ fn skipped_result(name: &'static str, reason: String) -> LaneResult {
     LaneResult { name, outcome: SKIPPED, reason, elapsed: Duration::ZERO }
 }
 
-/// Runs one lane. If other lanes run in parallel, prints its output at its end.
+/// Runs one lane. If other lanes run at the same time, prints the output of this lane when it ends.
 fn run_lane(lane: &Lane, is_parallel: bool) -> LaneResult {
     let start = Instant::now();
     let (outcome, reason) = match lane.reason_not_to_run() {
