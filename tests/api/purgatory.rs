@@ -697,11 +697,7 @@ thread_local! {
 #[test]
 fn an_event_from_a_wake_hook_prevents_the_sleep() {
     let cores = JoinedCores::start_with(3, |core, config| {
-        let notify = || {
-            OWN.with_borrow(|purgatory| {
-                purgatory.iter().for_each(|purgatory| purgatory.notify(&1))
-            });
-        };
+        let notify = || OWN.with_borrow(|own| own.iter().for_each(|it| it.notify(&1)));
         if core == 2 { config.wake_hook(notify) } else { config }
     });
     let asks: [fn() -> Option<Duration>; 3] = [
