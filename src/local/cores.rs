@@ -336,6 +336,9 @@ impl Core {
     /// Waits until [`is_stopping`](Self::is_stopping) returns true. Any number of tasks, on any
     /// executor, may await `stopped`.
     ///
+    /// If [`LocalTimer::drain`](crate::LocalTimer::drain) returns the stop request, the waiting
+    /// tasks wake when the drained timers are dropped.
+    ///
     /// # Examples
     ///
     /// ```

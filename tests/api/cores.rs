@@ -340,13 +340,17 @@ fn a_thread_that_keeps_its_drained_timers_sees_the_stop() {
     let receiver = Mutex::new(receiver);
     let cores = start_cores(1, move |core| {
         local_timer().turn();
+        let poller = Poller::new();
+        let _waiting = poller.poll_pending(Box::pin(core.stopped()));
         receiver.lock().expect("one thread").recv().expect("the stop is requested");
         let pending = local_timer().drain();
-        (pending.len(), core.is_stopping())
+        let kept = (pending.len(), core.is_stopping(), poller.wake_count());
+        drop(pending);
+        (kept, poller.wake_count())
     });
     cores.stop();
     sender.send(()).expect("the thread waits");
-    assert_eq!(join_cores(cores), [(1, true)]);
+    assert_eq!(join_cores(cores), [((1, true, 0), 1)]);
 }
 
 #[test]
