@@ -12,7 +12,7 @@ use std::{
     thread::{self, JoinHandle, ThreadId},
 };
 
-use super::{ShardRef, local_timer};
+use super::{CatchDropPanic, ShardRef, local_timer};
 use crate::{
     config::Config,
     cross_core::hooks::{Hooks, PanicPlace},
@@ -679,7 +679,8 @@ impl CoresBuilder {
             })
         };
         let (mut threads, mut receivers) = (Vec::new(), Vec::new());
-        for (index, arg) in args.into_iter().enumerate() {
+        let args: Vec<_> = args.into_iter().map(|arg| CatchDropPanic(Some(arg))).collect();
+        for (index, mut arg) in args.into_iter().enumerate() {
             let core_id = core_ids.next();
             let (config_of_thread, run) = (Arc::clone(&self.config_of_thread), Arc::clone(&run));
             let (start_signal, (sender, receiver)) = (Arc::clone(&start_signal), mpsc::channel());
@@ -694,7 +695,7 @@ impl CoresBuilder {
                 // `run` has dropped its `Core`.
                 drop(start_signal);
                 let thread_id = thread::current().id();
-                Some(run(Core { index, pinned_to, thread_id, shared }, arg))
+                Some(run(Core { index, pinned_to, thread_id, shared }, arg.0.take()?))
             });
             match spawned {
                 Ok(thread) => threads.push(thread),

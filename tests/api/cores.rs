@@ -180,23 +180,23 @@ fn each_thread_is_pinned_to_the_core_it_reports() {
     assert_eq!(allowed_cores(), before, "the starting thread is not pinned");
 }
 
-/// Makes the kernel refuse to pin this thread and the threads that it starts, as in a container.
-/// Returns an error if the kernel has no system call filters.
+/// Makes the kernel refuse a system call of this thread and of the threads that it starts. Returns
+/// an error if the kernel has no system call filters.
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 #[allow(unsafe_code, reason = "only the kernel can refuse")]
-fn refuse_to_pin() -> io::Result<()> {
+fn refuse(system_call: libc::c_long) -> io::Result<()> {
     use libc::{
         BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, PR_SET_NO_NEW_PRIVS,
         PR_SET_SECCOMP, SECCOMP_MODE_FILTER, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO, sock_filter,
     };
     let instruction =
         |code, jf, k| sock_filter { code: u16::try_from(code).expect("16 bits"), jt: 0, jf, k };
-    let pins = u32::try_from(libc::SYS_sched_setaffinity).expect("a small number");
+    let refused = u32::try_from(system_call).expect("a small number");
     let refusal = SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs();
     let mut filter = [
         // The number of the system call is the first word of the filter's input.
         instruction(BPF_LD | BPF_W | BPF_ABS, 0, 0),
-        instruction(BPF_JMP | BPF_JEQ | BPF_K, 1, pins),
+        instruction(BPF_JMP | BPF_JEQ | BPF_K, 1, refused),
         instruction(BPF_RET | BPF_K, 0, refusal),
         instruction(BPF_RET | BPF_K, 0, SECCOMP_RET_ALLOW),
     ];
@@ -212,7 +212,7 @@ fn refuse_to_pin() -> io::Result<()> {
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn a_thread_that_cannot_be_pinned_reports_it_and_runs() {
     on_a_thread(|| {
-        if let Err(error) = refuse_to_pin() {
+        if let Err(error) = refuse(libc::SYS_sched_setaffinity) {
             println!("skipped: the kernel has no system call filters ({error})");
             return;
         }
@@ -223,6 +223,21 @@ fn a_thread_that_cannot_be_pinned_reports_it_and_runs() {
         });
         assert_eq!(cores.pinned_cores(), [None; 3]);
         assert_eq!(join_cores(cores), [(0, None), (1, None), (2, None)]);
+    });
+}
+
+#[test]
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn a_failed_start_returns_its_error_although_arguments_panic_in_drop() {
+    on_a_thread(|| {
+        if let Err(error) = refuse(libc::SYS_clone3).and_then(|()| refuse(libc::SYS_clone)) {
+            println!("skipped: the kernel has no system call filters ({error})");
+            return;
+        }
+        let args = [(); 2].map(|()| OnDrop(|| panic!("as planned"))).into();
+        let started = Cores::builder().start_with(args, |_, _| ()).map(drop);
+        let error = started.expect_err("no thread can be started");
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
     });
 }
 
