@@ -12,7 +12,7 @@
     not(miri),
     not(all(loom, feature = "models"))
 ))]
-mod machine {
+mod tsc {
     #![allow(unsafe_code)]
 
     use std::{
@@ -88,7 +88,7 @@ mod machine {
     not(miri),
     not(all(loom, feature = "models"))
 )))]
-mod machine {
+mod tsc {
     pub(in super::super) fn is_usable() -> bool {
         false
     }
@@ -102,9 +102,9 @@ mod machine {
     }
 }
 
-pub(super) use self::machine::is_usable;
+pub(super) use self::tsc::is_usable;
 /// Reads the counter. The processor may read the counter before earlier instructions have
 /// completed.
-pub(super) use self::machine::read;
+pub(super) use self::tsc::read;
 /// Reads the counter after all earlier instructions have completed.
-pub(super) use self::machine::read_ordered;
+pub(super) use self::tsc::read_ordered;

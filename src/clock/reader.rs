@@ -37,12 +37,12 @@ impl Reading {
 #[derive(Debug)]
 pub(crate) struct ShardClock {
     pub(crate) source: Clock,
-    pub(crate) tick: TickLength,
+    pub(crate) tick_length: TickLength,
     /// For a [fast clock](Clock::fast): estimates the time from the processor's counter. `None` if
     /// the clock is not fast, or if a faulty counter was abandoned.
     estimator: Option<ClockEstimator>,
     /// The latest reading, merged with the earlier ones. Neither bound ever decreases.
-    pub(crate) latest: Reading,
+    pub(crate) latest_reading: Reading,
     /// The lower bound of the reading at the beginning of the latest turn, or of the first reading
     /// before the first turn.
     pub(crate) turn_start: u64,
@@ -50,7 +50,7 @@ pub(crate) struct ShardClock {
     /// was idle. The loop does not cause the lateness of timers that were already due at this time.
     pub(crate) turn_start_before_last_pass: u64,
     /// The number of readings that showed that the clock had gone backwards.
-    pub(crate) regressions: u64,
+    pub(crate) regression_count: u64,
 }
 
 impl ShardClock {
@@ -58,15 +58,15 @@ impl ShardClock {
         let estimator = clock.is_fast().then(ClockEstimator::new);
         let mut shard_clock = Self {
             source: clock,
-            tick,
+            tick_length: tick,
             estimator,
-            latest: Reading::exact(0),
+            latest_reading: Reading::exact(0),
             turn_start: 0,
             turn_start_before_last_pass: 0,
-            regressions: 0,
+            regression_count: 0,
         };
         shard_clock.read_slow();
-        shard_clock.turn_start = shard_clock.latest.min;
+        shard_clock.turn_start = shard_clock.latest_reading.min;
         shard_clock
     }
 
@@ -111,23 +111,23 @@ impl ShardClock {
     /// are before `latest.min`.
     #[inline(always)]
     fn merge_into_latest(&mut self, reading: Reading) {
-        if reading.min >= self.latest.max {
-            self.latest = reading;
+        if reading.min >= self.latest_reading.max {
+            self.latest_reading = reading;
         } else {
-            self.regressions += u64::from(!self.latest.advance_to(reading));
+            self.regression_count += u64::from(!self.latest_reading.advance_to(reading));
         }
     }
 
     /// Returns the present time in nanoseconds, or the lower bound of the latest reading if that is
     /// later.
     pub(crate) fn now(&self) -> u64 {
-        self.source.nanos().max(self.latest.min)
+        self.source.nanos().max(self.latest_reading.min)
     }
 
     /// Returns the duration from `now`, a new reading of the clock, until `end`. Returns zero if
     /// `end` is at or before `latest.min`, even if the clock went backwards.
     pub(crate) fn time_until(&self, end: u64, now: u64) -> Duration {
-        let wait_nanos = if end > self.latest.min { end.saturating_sub(now) } else { 0 };
+        let wait_nanos = if end > self.latest_reading.min { end.saturating_sub(now) } else { 0 };
         Duration::from_nanos(wait_nanos)
     }
 
@@ -156,11 +156,11 @@ mod tests {
 
     fn read(time: &mut ShardClock) -> Reading {
         // Clears `latest`, because a shard's clock merges each new reading into `latest`.
-        time.latest = Reading::exact(0);
+        time.latest_reading = Reading::exact(0);
         if !time.try_estimate() {
             time.read_slow();
         }
-        time.latest
+        time.latest_reading
     }
 
     #[test]

@@ -29,9 +29,9 @@ impl CallSite {
 /// Records which call added a timer, and when. If another thread adds the timer, the time is when
 /// the owner admits the timer (`slab`). In a node without a timer, the record has no meaning.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct AddRecord(#[cfg(feature = "origins")] Option<(CallSite, u64)>);
+pub(crate) struct TimerOrigin(#[cfg(feature = "origins")] Option<(CallSite, u64)>);
 
-impl AddRecord {
+impl TimerOrigin {
     #[inline]
     pub(crate) fn new(call_site: CallSite, now: impl FnOnce() -> u64) -> Self {
         Self(

@@ -229,8 +229,8 @@ impl CallbackPtr {
     /// # Safety
     ///
     /// `callback` points to a callback, which no other code uses until [`run`](Self::run),
-    /// [`take`](Self::take) or [`drop_in_place`](Self::drop_in_place) has returned. The memory
-    /// counts as uninitialized after a `take`, after a `drop_in_place`, and after the `run` of a
+    /// [`take_inline_closure`](Self::take_inline_closure) or [`drop_in_place`](Self::drop_in_place) has returned. The memory
+    /// counts as uninitialized after a `take_inline_closure`, after a `drop_in_place`, and after the `run` of a
     /// one-shot callback.
     #[inline]
     pub(crate) unsafe fn new(callback: NonNull<Callback>) -> Self {
@@ -252,7 +252,7 @@ impl CallbackPtr {
     /// Moves the closure out of a callback that was built from a `C`. The inline vtable of `C` must
     /// be a static, because the vtable's address identifies the closure's type.
     #[inline]
-    pub(crate) fn take<C: IntoCallback>(self) -> C::Closure {
+    pub(crate) fn take_inline_closure<C: IntoCallback>(self) -> C::Closure {
         const { assert!(fits_inline::<C::Closure>()) };
         // SAFETY: the pointer is to a callback (promised to `new`).
         let vtable = unsafe { self.0.as_ref() }.vtable;

@@ -214,7 +214,7 @@ impl TimerHandle {
     /// ```
     #[inline]
     pub fn cancel(self) -> Cancel {
-        match ThisThreadWheel::owner_of(self) {
+        match ThisThreadWheel::if_owner_of(self) {
             Some(wheel) => (wheel.vtable.cancel)(self),
             None => self.cancel_remote(),
         }
@@ -346,7 +346,7 @@ impl TimerHandle {
     /// assert!(!retry.is_pending());
     /// ```
     pub fn is_pending(self) -> bool {
-        match ThisThreadWheel::owner_of(self) {
+        match ThisThreadWheel::if_owner_of(self) {
             Some(wheel) => (wheel.vtable.is_pending)(self),
             None => self.status() == TimerStatus::Pending,
         }
@@ -412,7 +412,7 @@ impl TimerHandle {
     #[must_use = "a timer that was not reset has ended or is running"]
     pub fn reset(self, when: impl Into<When>) -> bool {
         let when = when.into();
-        match (ThisThreadWheel::owner_of(self), when.as_delay()) {
+        match (ThisThreadWheel::if_owner_of(self), when.as_delay()) {
             (Some(wheel), Some(delay)) => (wheel.vtable.reset_after)(self, delay),
             (Some(wheel), None) => (wheel.vtable.reset)(self, when),
             (None, Some(delay)) => self.reset_remote_after(delay),
@@ -528,7 +528,7 @@ impl LocalHandle {
     /// ```
     #[inline]
     pub fn cancel(self) -> Cancel {
-        ThisThreadWheel::owner_of(self.handle)
+        ThisThreadWheel::if_owner_of(self.handle)
             .map_or(Cancel::Ended, |wheel| (wheel.vtable.cancel)(self.handle))
     }
 
@@ -546,7 +546,7 @@ impl LocalHandle {
     /// assert!(!retry.is_pending());
     /// ```
     pub fn is_pending(self) -> bool {
-        ThisThreadWheel::owner_of(self.handle)
+        ThisThreadWheel::if_owner_of(self.handle)
             .is_some_and(|wheel| (wheel.vtable.is_pending)(self.handle))
     }
 
@@ -565,7 +565,7 @@ impl LocalHandle {
     #[must_use = "a timer that was not reset has ended or is running"]
     pub fn reset(self, when: impl Into<When>) -> bool {
         let when = when.into();
-        ThisThreadWheel::owner_of(self.handle).is_some_and(|wheel| match when.as_delay() {
+        ThisThreadWheel::if_owner_of(self.handle).is_some_and(|wheel| match when.as_delay() {
             Some(delay) => (wheel.vtable.reset_after)(self.handle, delay),
             None => (wheel.vtable.reset)(self.handle, when),
         })
@@ -586,7 +586,7 @@ impl LocalHandle {
     /// assert_eq!(retry.cancel(), Cancel::Ended);
     /// ```
     pub fn share(self) -> TimerHandle {
-        if let Some(wheel) = ThisThreadWheel::owner_of(self.handle) {
+        if let Some(wheel) = ThisThreadWheel::if_owner_of(self.handle) {
             (wheel.vtable.share)(self.handle);
         }
         self.handle
@@ -731,7 +731,7 @@ impl ThisThreadWheel {
 
     /// Returns this thread's wheel if it owns the timer of `handle`.
     #[inline]
-    fn owner_of(handle: TimerHandle) -> Option<Self> {
+    fn if_owner_of(handle: TimerHandle) -> Option<Self> {
         Self::get().filter(|wheel| wheel.shard == handle.shard())
     }
 

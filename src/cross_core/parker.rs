@@ -54,7 +54,7 @@ pub(crate) struct Parker {
     sleep_word: AtomicU64,
     /// The time at which the most recently announced sleep ends at the latest, in nanoseconds of
     /// the clock.
-    sleep_until_nanos: AtomicU64,
+    sleep_end_nanos: AtomicU64,
 }
 
 /// Set while the most recently announced sleep is in progress.
@@ -76,10 +76,10 @@ const SLEEP_NUMBER_STEP: u64 = 16;
 pub(crate) struct SleepId(u64);
 
 impl Parker {
-    /// Announces a sleep that ends at `until` at the latest. After `announce`, the owner must check
+    /// Announces a sleep that ends at `sleep_end` at the latest. After `announce_sleep`, the owner must check
     /// for requests once more.
-    pub(crate) fn announce(&self, until: u64, ends_on_cancel: bool) -> SleepId {
-        self.begin_sleep(until, if ends_on_cancel { ENDS_ON_CANCEL } else { 0 })
+    pub(crate) fn announce_sleep(&self, sleep_end: u64, ends_on_cancel: bool) -> SleepId {
+        self.begin_sleep(sleep_end, if ends_on_cancel { ENDS_ON_CANCEL } else { 0 })
     }
 
     /// Records that no loop drives the owner's wheel. The owner must check for requests after this
@@ -90,14 +90,14 @@ impl Parker {
     }
 
     #[inline]
-    fn begin_sleep(&self, until: u64, flag: u64) -> SleepId {
-        // Relaxed: the swap below publishes `sleep_until_nanos`.
-        self.sleep_until_nanos.store(until, Ordering::Relaxed);
+    fn begin_sleep(&self, sleep_end: u64, flag: u64) -> SleepId {
+        // Relaxed: the swap below publishes `sleep_end_nanos`.
+        self.sleep_end_nanos.store(sleep_end, Ordering::Relaxed);
         // Relaxed: only the owner changes the number. Other threads only clear `ASLEEP`.
         let previous =
             self.sleep_word.load(Ordering::Relaxed) & !(ASLEEP | ENDS_ON_CANCEL | UNDRIVEN);
         let announcement = previous + SLEEP_NUMBER_STEP + ASLEEP + flag;
-        // Release: publishes `sleep_until_nanos` to `sleeps_past`. A waking thread that ends an
+        // Release: publishes `sleep_end_nanos` to `sleeps_past`. A waking thread that ends an
         // earlier sleep cannot clear this announcement, because its compare-and-swap expects the
         // earlier word.
         self.sleep_word.swap(announcement, Ordering::Release);
@@ -136,7 +136,7 @@ impl Parker {
     }
 
     /// Returns false if no loop drives the owner's wheel, or if the owner has never called
-    /// `announce` or `set_undriven`.
+    /// `announce_sleep` or `set_undriven`.
     pub(crate) fn loop_announces_sleeps(&self) -> bool {
         // Relaxed: a report of waiting requests may come a little early or late.
         let sleep_word = self.sleep_word.load(Ordering::Relaxed);
@@ -190,9 +190,9 @@ impl Parker {
     /// Returns true if the announced sleep may last beyond `deadline`. The caller must have called
     /// [`sleep_in_progress_after_rmw`](Self::sleep_in_progress_after_rmw) before.
     pub(crate) fn sleeps_past(&self, deadline: u64) -> bool {
-        // Relaxed: the Acquire load in `sleep_in_progress_after_rmw` has made `sleep_until_nanos`
+        // Relaxed: the Acquire load in `sleep_in_progress_after_rmw` has made `sleep_end_nanos`
         // visible.
-        deadline < self.sleep_until_nanos.load(Ordering::Relaxed)
+        deadline < self.sleep_end_nanos.load(Ordering::Relaxed)
     }
 }
 
@@ -234,7 +234,7 @@ mod tests {
     fn every_requester_wakes_until_one_wake_up_has_ended() {
         let parker = Parker::default();
         assert_eq!(parker.sleep_in_progress_with_fence(), None);
-        let announcement = parker.announce(0, false);
+        let announcement = parker.announce_sleep(0, false);
         let woken = parker.sleep_in_progress_with_fence().expect("it sleeps");
         assert_eq!(
             parker.sleep_in_progress_with_fence(),
@@ -255,7 +255,7 @@ mod tests {
         let parker = Parker::default();
         assert_eq!(sleep_that_ends_on_cancel(&parker), None);
         for ends_on_cancel in [true, false, true] {
-            let announcement = parker.announce(0, ends_on_cancel);
+            let announcement = parker.announce_sleep(0, ends_on_cancel);
             assert!(parker.sleep_in_progress_with_fence().is_some());
             assert_eq!(sleep_that_ends_on_cancel(&parker).is_some(), ends_on_cancel);
             parker.clear_announcement(announcement);
@@ -270,7 +270,7 @@ mod tests {
     fn only_an_earlier_deadline_wakes_the_owner() {
         let parker = Parker::default();
         assert_eq!(sleep_past(&parker, 0), None);
-        let _announcement = parker.announce(100, false);
+        let _announcement = parker.announce_sleep(100, false);
         assert_eq!([100, 101].map(|deadline| sleep_past(&parker, deadline)), [None; 2]);
         let woken = sleep_past(&parker, 99).expect("the deadline is earlier");
         parker.clear_announcement(woken);
@@ -288,7 +288,7 @@ mod tests {
         parker.set_driven();
         assert_eq!((parker.sleep_in_progress_with_fence(), parker.is_undriven()), (None, false));
         parker.set_undriven();
-        let announcement = parker.announce(100, false);
+        let announcement = parker.announce_sleep(100, false);
         assert!(!parker.is_undriven() && sleep_past(&parker, 100).is_none());
         parker.set_undriven();
         parker.clear_announcement(announcement);
@@ -298,10 +298,10 @@ mod tests {
     #[test]
     fn later_sleeps_of_an_owner_that_has_parked_say_so() {
         let parker = Parker::default();
-        let before = parker.announce(7, false);
+        let before = parker.announce_sleep(7, false);
         parker.clear_announcement(before);
         parker.set_owner_has_parked();
-        let after = parker.announce(7, true);
+        let after = parker.announce_sleep(7, true);
         assert_eq!([before, after].map(SleepId::owner_has_parked), [false, true]);
         assert_eq!(parker.sleep_in_progress(), Some(after));
         parker.clear_announcement(after);
@@ -311,8 +311,8 @@ mod tests {
     #[test]
     fn the_end_of_a_sleep_does_not_end_a_later_one() {
         let parker = Parker::default();
-        let first = parker.announce(7, false);
-        let second = parker.announce(7, false);
+        let first = parker.announce_sleep(7, false);
+        let second = parker.announce_sleep(7, false);
         parker.clear_announcement(first);
         assert_eq!(parker.sleep_in_progress(), Some(second));
         parker.clear_announcement(second);

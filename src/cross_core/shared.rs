@@ -41,13 +41,13 @@ pub(crate) struct Shared {
     /// The owner's latest reading of a clock that can go backwards; zero for other clocks. Remote
     /// requests use this reading if their own reading is earlier.
     owner_clock_nanos: AtomicU64,
-    pub(crate) tick: TickLength,
+    pub(crate) tick_length: TickLength,
     pub(crate) hooks: CachePadded<Hooks>,
     pub(crate) slab: Arc<Slab>,
     pub(crate) mailbox: CachePadded<Mailbox>,
     pub(crate) parker: CachePadded<Parker>,
-    pub(crate) spread: CachePadded<SpreadSequence>,
-    pub(crate) admission: CachePadded<AdmissionLimit>,
+    pub(crate) spread_sequence: CachePadded<SpreadSequence>,
+    pub(crate) admission_limit: CachePadded<AdmissionLimit>,
     pub(crate) gauges: CachePadded<Gauges>,
     pub(crate) name: Box<str>,
 }
@@ -108,26 +108,26 @@ impl Shared {
         Self {
             number: 0,
             serial: 0,
-            spread: CachePadded(SpreadSequence::new(clock.next_spread_seed())),
+            spread_sequence: CachePadded(SpreadSequence::new(clock.next_spread_seed())),
             clock,
             owner_clock_nanos: AtomicU64::new(0),
-            tick,
+            tick_length: tick,
             hooks: CachePadded(hooks),
             slab,
             mailbox: CachePadded::default(),
             parker: CachePadded::default(),
-            admission: CachePadded(AdmissionLimit::new(limit)),
+            admission_limit: CachePadded(AdmissionLimit::new(limit)),
             gauges: CachePadded(Gauges::new(has_name)),
             name,
         }
     }
 
-    /// Announces that the owner will sleep until `until` at the latest. If `ends_on_cancel` is
+    /// Announces that the owner will sleep until `sleep_end` at the latest. If `ends_on_cancel` is
     /// true, a remote cancel that leaves the payload to the owner ends the sleep. Returns `None` if
     /// the owner must consume messages first, or if another thread is waking it.
-    pub(crate) fn announce_sleep(&self, until: u64, ends_on_cancel: bool) -> Option<SleepId> {
+    pub(crate) fn announce_sleep(&self, sleep_end: u64, ends_on_cancel: bool) -> Option<SleepId> {
         let is_reachable = self.hooks.try_set_thread_to_unpark(self.parker.owner_has_parked());
-        let announcement = self.parker.announce(until, ends_on_cancel);
+        let announcement = self.parker.announce_sleep(sleep_end, ends_on_cancel);
         if is_reachable && !self.mailbox.must_not_sleep(WAKE_AT_QUEUED_MESSAGES, ends_on_cancel) {
             return Some(announcement);
         }
@@ -199,7 +199,7 @@ impl Shared {
     /// Returns true if a remote add or reset waits and the owner is awake. The result may be
     /// outdated.
     pub(crate) fn is_awake_with_requests(&self) -> bool {
-        self.mailbox.has_urgent() && self.parker.sleep_in_progress().is_none()
+        self.mailbox.has_urgent_messages() && self.parker.sleep_in_progress().is_none()
     }
 
     /// Wakes the owner after a refused add, if the mailbox has messages: consuming messages about
@@ -220,7 +220,7 @@ impl Shared {
         self.owner_clock_nanos.store(nanos, Ordering::Relaxed);
     }
 
-    /// Adds a timer from a remote thread. A zero period means one-shot. If `beyond_limit` is true,
+    /// Adds a timer from a remote thread. A zero period means one-shot. If `ignores_limit` is true,
     /// ignores the limit of live timers.
     #[inline(always)]
     pub(crate) fn add_remote<C: IntoCallback<Closure: Send> + Send>(
@@ -228,9 +228,9 @@ impl Shared {
         schedule: TimerSchedule,
         call_site: CallSite,
         callback: C,
-        beyond_limit: bool,
+        ignores_limit: bool,
     ) -> Result<RemoteOutcome<RemotelyAddedId>, AddError<C::Closure>> {
-        match self.reserve_node(beyond_limit) {
+        match self.reserve_node(ignores_limit) {
             Ok(node) => self.push_armed(node.arm(schedule, call_site, callback), schedule.due),
             Err(reason) => Err(AddError::new(reason, callback.into_closure())),
         }
@@ -238,17 +238,17 @@ impl Shared {
 
     /// Takes a node for a remote timer, and reserves room within the limit of live timers.
     #[inline(always)]
-    fn reserve_node(&self, beyond_limit: bool) -> Result<TakenNode, AddErrorReason> {
+    fn reserve_node(&self, ignores_limit: bool) -> Result<TakenNode, AddErrorReason> {
         if self.mailbox.is_closed() {
             return Err(AddErrorReason::ShutDown);
         }
         let cancelled = || self.mailbox.cancelled_count().min(WAKE_AT_QUEUED_MESSAGES);
-        if !self.admission.try_reserve(beyond_limit, cancelled) {
+        if !self.admission_limit.try_reserve_room(ignores_limit, cancelled) {
             return Err(AddErrorReason::Full);
         }
         let node = self.slab.take_remote_node(pin());
         node.ok_or_else(|| {
-            self.admission.release();
+            self.admission_limit.release_reservation();
             AddErrorReason::Full
         })
     }
@@ -269,7 +269,7 @@ impl Shared {
                     .sleep_to_interrupt_for_deadline(is_multiple_of_wake_depth(depth), || due),
             }),
             PushOutcome::Closed => {
-                self.admission.release();
+                self.admission_limit.release_reservation();
                 // No node is reused after the shard's end, so this node is not freed. If another
                 // thread has changed the timer, for example by `StateWord::end_at_close`,
                 // `undo_arm` returns no closure, and the add counts as successful.
@@ -295,7 +295,7 @@ impl Shared {
             (_, Some(delay)) => {
                 let (now, delay) = (self.read_clock(), saturating_nanos(delay));
                 let from = if delay == 0 { now.min } else { now.max };
-                self.tick.backdate_if_elapsed(from.saturating_add(delay), delay == 0)
+                self.tick_length.backdate_if_elapsed(from.saturating_add(delay), delay == 0)
             }
             (RequestedTime::AtNanos(nanos), _) => nanos,
             _ => self.deadline_nanos_from_reading(when, self.read_clock()),
@@ -322,7 +322,7 @@ impl Shared {
         }
         let now = self.read_clock();
         let nanos = self.deadline_nanos_from_reading(when, now);
-        (nanos, self.tick.period_start_after_reset(nanos, now.min, now.max))
+        (nanos, self.tick_length.period_start_after_reset(nanos, now.min, now.max))
     }
 
     /// Returns the deadline of a timer that is added or reset at `now`. Among future ticks within
@@ -330,7 +330,7 @@ impl Shared {
     /// share ticks.
     #[inline(never)]
     pub(crate) fn deadline_nanos_from_reading(&self, when: When, now: Reading) -> u64 {
-        let spread_offset = Duration::from_nanos(self.spread.next_delay_nanos(when.spread_range));
+        let spread_offset = Duration::from_nanos(self.spread_sequence.next_delay_nanos(when.spread_range));
         let deadline_with_offset = |offset: Duration| match when.deadline {
             RequestedTime::After(delay) => {
                 now.max.saturating_add(saturating_nanos(delay.saturating_add(offset)))
@@ -343,11 +343,11 @@ impl Shared {
             RequestedTime::AtNanos(nanos) => nanos.saturating_add(saturating_nanos(offset)),
         };
         let spread_due = deadline_with_offset(spread_offset);
-        let first_tick = self.tick.deadline_tick(spread_due).max(self.tick.tick_at(now.max) + 1);
+        let first_tick = self.tick_length.deadline_tick(spread_due).max(self.tick_length.tick_at(now.max) + 1);
         let last_tick =
-            self.tick.tick_at(deadline_with_offset(spread_offset.saturating_add(when.slack)));
+            self.tick_length.tick_at(deadline_with_offset(spread_offset.saturating_add(when.slack)));
         if first_tick <= last_tick && !when.slack.is_zero() {
-            return self.tick.tick_start_nanos(coarsest_tick(first_tick, last_tick));
+            return self.tick_length.tick_start_nanos(coarsest_tick(first_tick, last_tick));
         }
         let has_elapsed = match when.deadline {
             // A nonzero delay has not elapsed, even if a saturated `spread_due` equals `now.max`.
@@ -356,7 +356,7 @@ impl Shared {
             _ => spread_due <= now.min || spread_due <= now.max && spread_due <= self.clock.nanos(),
         };
         let deadline = if has_elapsed { spread_due.min(now.min) } else { spread_due };
-        self.tick.backdate_if_elapsed(deadline, has_elapsed)
+        self.tick_length.backdate_if_elapsed(deadline, has_elapsed)
     }
 
     pub(crate) fn has_elapsed(&self, nanos: u64) -> bool {
@@ -373,7 +373,7 @@ impl Shared {
         nanos: impl FnOnce() -> u64,
     ) -> Option<SleepId> {
         let sleep = self.parker.sleep_in_progress_after_rmw()?;
-        let due = self.tick.round_up(nanos());
+        let due = self.tick_length.round_up(nanos());
         let sleeps_past = self.parker.sleeps_past(due);
         if sleeps_past && sleep.is_undriven() {
             self.publish_due_while_undriven(due);
@@ -480,11 +480,11 @@ impl Protected<'_, Shared> {
         match node.state.begin_reset(generation) {
             BeginResetOutcome::Refused => return RemoteOutcome::no_wake_needed(false),
             BeginResetOutcome::Superseded => return RemoteOutcome::no_wake_needed(true),
-            BeginResetOutcome::Begun { postponable } => {
-                let needs_no_message = postponable && nanos >= node.linked_deadline().load_nanos();
+            BeginResetOutcome::Begun { is_postponable } => {
+                let needs_no_message = is_postponable && nanos >= node.linked_deadline().load_nanos();
                 node.requested_deadline().store_nanos(nanos);
                 // A *postponable* timer (`state`) is never periodic.
-                if !postponable && node.state.is_periodic() {
+                if !is_postponable && node.state.is_periodic() {
                     node.linked_deadline().store_nanos(period_start);
                 }
                 if needs_no_message && node.state.end_reset_without_message() {

@@ -111,7 +111,7 @@ impl BackendOps for LocalTimer {
     }
 
     fn clamp_period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason> {
-        ThreadWheel::with(|local| local.shared.tick.clamp_period_nanos(period))
+        ThreadWheel::with(|local| local.shared.tick_length.clamp_period_nanos(period))
     }
 
     #[inline(always)]
@@ -143,7 +143,7 @@ impl BackendOps for LocalTimer {
     }
 
     fn cancel(&self, handle: TimerHandle) -> bool {
-        let waker = ThreadWheel::cancel_private(handle, CallbackPtr::take::<WakerCallback>);
+        let waker = ThreadWheel::cancel_private(handle, CallbackPtr::take_inline_closure::<WakerCallback>);
         let Some(mut waker) = waker else { return false };
         // Drops only the `Waker`: if the wheel has ended, dropping the whole callback would wake
         // the cancelled timer's task.

@@ -28,7 +28,7 @@
 //! add or the announcement comes first:
 //!
 //! - If the add comes first, the announcement includes the new deadline.
-//! - If the announcement comes first, the worker reads `announced_until`, and wakes the driver if
+//! - If the announcement comes first, the worker reads `announced_sleep_end`, and wakes the driver if
 //!   the announced sleep ends after the new deadline. A driver that is already awake sees the new
 //!   timer at its next announcement.
 //!
@@ -88,16 +88,16 @@ use crate::{
 #[repr(align(128))]
 pub(super) struct ClaimableWheel {
     is_claimed: AtomicBool,
-    claimed_state: Exclusive<UnsafeCell<OwnerState>>,
+    claimed_state: Exclusive<UnsafeCell<ClaimedState>>,
     shared: Arc<Shared>,
 }
 
 /// The part of a wheel that a thread may use only while it has claimed the wheel.
-struct OwnerState {
+struct ClaimedState {
     engine: Engine<Callback>,
     /// The end of the driver's latest announced sleep, in nanoseconds of the clock; `u64::MAX` if
     /// the sleep has no end.
-    announced_until: u64,
+    announced_sleep_end: u64,
     /// The earliest deadline for which an add or reset has called `wake_driver`; `u64::MAX` if
     /// there is none. No newly announced sleep ends after this deadline. Once the deadline has
     /// elapsed, the next announcement resets the value to `u64::MAX`.
@@ -116,10 +116,10 @@ unsafe impl Sync for ClaimableWheel {}
 struct ClaimGuard<'w>(&'w ClaimableWheel);
 
 impl Deref for ClaimGuard<'_> {
-    type Target = OwnerState;
+    type Target = ClaimedState;
 
     #[inline]
-    fn deref(&self) -> &OwnerState {
+    fn deref(&self) -> &ClaimedState {
         // SAFETY: this thread alone has claimed the wheel.
         let state = unsafe { self.0.claimed_state.get() };
         // SAFETY: no other guard of this wheel exists. While `self` is borrowed, `deref_mut` cannot
@@ -130,7 +130,7 @@ impl Deref for ClaimGuard<'_> {
 
 impl DerefMut for ClaimGuard<'_> {
     #[inline]
-    fn deref_mut(&mut self) -> &mut OwnerState {
+    fn deref_mut(&mut self) -> &mut ClaimedState {
         // SAFETY: this thread alone has claimed the wheel.
         let state = unsafe { self.0.claimed_state.get() };
         // SAFETY: no other guard of this wheel exists, and `self` is borrowed mutably.
@@ -154,9 +154,9 @@ impl ClaimableWheel {
         let _ = engine.grant_add_allowance(0);
         Ok(Self {
             is_claimed: AtomicBool::new(false),
-            claimed_state: Exclusive::new(UnsafeCell::new(OwnerState {
+            claimed_state: Exclusive::new(UnsafeCell::new(ClaimedState {
                 engine,
-                announced_until: 0,
+                announced_sleep_end: 0,
                 latest_sleep_end: u64::MAX,
             })),
             shared,
@@ -228,7 +228,7 @@ impl ClaimableWheel {
         callback: &mut Option<OneShotClosure<F>>,
     ) -> Option<Result<TimerHandle, AddErrorReason>> {
         let mut guard = self.claim_with_retries()?;
-        let OwnerState { engine, .. } = &mut *guard;
+        let ClaimedState { engine, .. } = &mut *guard;
         let mut overdue_nanos = None;
         if !engine.has_add_allowance()
             && let Err(reason) = Self::renew_add_allowance(engine, &mut overdue_nanos)
@@ -277,7 +277,7 @@ impl ClaimableWheel {
     /// `latest_sleep_end` to at most `due`, and wakes the driver.
     #[inline]
     fn release_and_wake_driver_for(&self, mut guard: ClaimGuard<'_>, due: u64) {
-        let sleep_ends_late = due < guard.announced_until;
+        let sleep_ends_late = due < guard.announced_sleep_end;
         if sleep_ends_late {
             guard.latest_sleep_end = guard.latest_sleep_end.min(due);
         }
@@ -327,7 +327,7 @@ impl ClaimableWheel {
         let mut guard = self.claim_with_retries()?;
         let is_reset = guard.engine.reset_to_nanos(handle, nanos);
         if is_reset {
-            self.release_and_wake_driver_for(guard, self.shared.tick.round_up(nanos));
+            self.release_and_wake_driver_for(guard, self.shared.tick_length.round_up(nanos));
         }
         Some(is_reset)
     }
@@ -391,15 +391,15 @@ impl ClaimableWheel {
     /// another thread has claimed the wheel.
     fn announce_sleep(&self) -> Option<PreparedSleep<'static>> {
         let mut guard = self.try_claim()?;
-        let (until, ends_on_cancel, _) = guard.engine.sleep_end_after_trim();
-        let OwnerState { engine, announced_until, latest_sleep_end } = &mut *guard;
+        let (sleep_end, ends_on_cancel, _) = guard.engine.sleep_end_after_trim();
+        let ClaimedState { engine, announced_sleep_end, latest_sleep_end } = &mut *guard;
         if engine.has_elapsed(*latest_sleep_end) {
             *latest_sleep_end = u64::MAX;
         }
-        *announced_until = until.unwrap_or(u64::MAX).min(*latest_sleep_end);
-        let until = Some(*announced_until).filter(|&until| until < u64::MAX);
-        let timeout = engine.publish_next_due(until);
-        Some(PreparedSleep::new(&self.shared, until, ends_on_cancel, timeout))
+        *announced_sleep_end = sleep_end.unwrap_or(u64::MAX).min(*latest_sleep_end);
+        let sleep_end = Some(*announced_sleep_end).filter(|&sleep_end| sleep_end < u64::MAX);
+        let timeout = engine.publish_next_due(sleep_end);
+        Some(PreparedSleep::new(&self.shared, sleep_end, ends_on_cancel, timeout))
     }
 
     /// Publishes the counts, unless another thread has claimed the wheel.
@@ -443,7 +443,7 @@ impl ClaimableWheels {
                     claimable_wheels.wheels[index].publish_counts();
                 }
             };
-            let _ = wheel.shared.gauges.refresh.set(Box::new(refresh));
+            let _ = wheel.shared.gauges.refresh_counts.set(Box::new(refresh));
         }
         Ok(claimable_wheels)
     }

@@ -124,7 +124,7 @@ use crate::{clock::tick::saturating_nanos, local::local_timer};
 #[inline]
 #[track_caller]
 pub fn sleep(duration: Duration) -> Sleep {
-    Sleep::after(local_timer(), saturating_nanos(duration))
+    Sleep::with_delay(local_timer(), saturating_nanos(duration))
 }
 
 /// Waits until `deadline`, an instant of this thread's clock
@@ -145,7 +145,7 @@ pub fn sleep(duration: Duration) -> Sleep {
 /// ```
 #[track_caller]
 pub fn sleep_until(deadline: Instant) -> Sleep {
-    Sleep::until(local_timer(), deadline)
+    Sleep::with_deadline(local_timer(), deadline)
 }
 
 /// Gives up `future` if it is not ready within `duration` from now. Uses this thread's wheel. See

@@ -90,7 +90,7 @@ enum SleepState {
 impl<B: Backend> Sleep<B> {
     #[inline]
     #[track_caller]
-    pub(super) fn after(backend: B, delay_nanos: u64) -> Self {
+    pub(super) fn with_delay(backend: B, delay_nanos: u64) -> Self {
         let deadline = backend.nanos_after(delay_nanos);
         let state = match delay_nanos {
             0 => SleepState::ZeroDelay,
@@ -101,7 +101,7 @@ impl<B: Backend> Sleep<B> {
     }
 
     #[track_caller]
-    pub(super) fn until(backend: B, instant: Instant) -> Self {
+    pub(super) fn with_deadline(backend: B, instant: Instant) -> Self {
         let deadline = backend.nanos_at(instant);
         Self::new(backend, deadline, SleepState::Unarmed)
     }

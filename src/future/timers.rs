@@ -336,7 +336,7 @@ impl Timers {
     /// ```
     #[track_caller]
     pub fn sleep(&self, duration: Duration) -> Sleep<SharedWheel> {
-        Sleep::after(self.choose_wheel(), saturating_nanos(duration))
+        Sleep::with_delay(self.choose_wheel(), saturating_nanos(duration))
     }
 
     /// Waits until `deadline`, an instant of the clock that [`now`](Self::now) reads. See
@@ -357,7 +357,7 @@ impl Timers {
     /// ```
     #[track_caller]
     pub fn sleep_until(&self, deadline: Instant) -> Sleep<SharedWheel> {
-        Sleep::until(self.choose_wheel(), deadline)
+        Sleep::with_deadline(self.choose_wheel(), deadline)
     }
 
     /// Gives up `future` if it is not ready within `duration` from now. See [`Timeout`].
@@ -595,7 +595,7 @@ impl BackendOps for SharedWheel {
     }
 
     fn clamp_period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason> {
-        Ok(self.shard().shared.tick.clamp_period_nanos(period))
+        Ok(self.shard().shared.tick_length.clamp_period_nanos(period))
     }
 
     #[inline]

@@ -27,7 +27,7 @@ impl Default for AtomicHistogram {
 impl AtomicHistogram {
     /// Only one thread may call this method.
     #[inline]
-    pub(super) fn add(&self, nanos: u64) {
+    pub(super) fn add_duration(&self, nanos: u64) {
         // Relaxed: only one thread writes the histogram. The Release store of the cell's count
         // publishes the sum and the maximum.
         if nanos > self.max_nanos.load(Ordering::Relaxed) {
@@ -41,7 +41,7 @@ impl AtomicHistogram {
     }
 
     pub(crate) fn read(&self) -> Histogram {
-        // Acquire: pairs with the Release in `add`.
+        // Acquire: pairs with the Release in `add_duration`.
         let cell_counts =
             self.cell_counts.iter().map(|cell| cell.load(Ordering::Acquire)).collect();
         // Relaxed: after the loads above, sum and maximum include all values in `cell_counts`, and
@@ -274,7 +274,7 @@ mod tests {
     fn histogram_of<const N: usize>(counted: [(u64, u32); N]) -> Histogram {
         let cells = AtomicHistogram::default();
         for (nanos, times) in counted {
-            cells.add(nanos);
+            cells.add_duration(nanos);
             let extra_count = u64::from(times) - 1;
             cells.cell_counts[cell_index_of(nanos)].fetch_add(extra_count, Ordering::Relaxed);
             cells.sum_nanos.fetch_add(nanos.wrapping_mul(extra_count), Ordering::Relaxed);
@@ -323,7 +323,7 @@ mod tests {
     fn counted_values_are_in_the_sum_and_the_maximum() {
         let (cells, last) = (AtomicHistogram::default(), if cfg!(miri) { 30 } else { 100_000 });
         thread::scope(|scope| {
-            scope.spawn(|| (1..=last).for_each(|nanos| cells.add(nanos * 2_000)));
+            scope.spawn(|| (1..=last).for_each(|nanos| cells.add_duration(nanos * 2_000)));
             let mut count = 0;
             while count < last {
                 let histogram = cells.read();
@@ -340,14 +340,14 @@ mod tests {
     #[test]
     fn since_returns_the_difference_of_two_readings() {
         let cells = AtomicHistogram::default();
-        (0..3).for_each(|_| cells.add(2_000));
+        (0..3).for_each(|_| cells.add_duration(2_000));
         let before = cells.read();
-        (0..2).for_each(|_| cells.add(9_000));
+        (0..2).for_each(|_| cells.add_duration(9_000));
         let since = cells.read().since(&before);
         assert_eq!((since.count(), since.sum()), (2, Duration::from_micros(18)));
-        cells.add(u64::MAX - 10_000);
+        cells.add_duration(u64::MAX - 10_000);
         let before = cells.read();
-        (0..3).for_each(|_| cells.add(9_000));
+        (0..3).for_each(|_| cells.add_duration(9_000));
         let since = cells.read().since(&before);
         assert_eq!(since.sum(), Duration::from_micros(27), "the sum has wrapped");
         assert_eq!(cells.read().since(&Histogram::default()), cells.read());

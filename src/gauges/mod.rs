@@ -2,11 +2,11 @@
 //! `metrics`.
 //!
 //! The owner copies its private counts to [`Gauges`] when its loop computes how long to sleep, and
-//! about every 64 turns. Other threads write only `stalls`, `occupancy_requested`,
+//! about every 64 turns. Other threads write only `stall_count`, `occupancy_requested`,
 //! `remote_due_while_undriven` and `overdue_grace_nanos`. The owner and the readers never wait for
 //! each other.
 //!
-//! A reader of a `Timers::per_worker` wheel first calls `refresh`, which publishes the counts
+//! A reader of a `Timers::per_worker` wheel first calls `refresh_counts`, which publishes the counts
 //! unless another thread has claimed the wheel.
 //!
 //! The [`Counts`] are one consistent [`Snapshot`]. Other numbers may be newer or older than the
@@ -40,7 +40,7 @@ pub(crate) struct Gauges {
     shard_has_name: bool,
     counts: Snapshot<WORD_COUNT>,
     /// Publishes the current counts of a wheel of `Timers::per_worker`.
-    pub(crate) refresh: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    pub(crate) refresh_counts: OnceLock<Box<dyn Fn() + Send + Sync>>,
     turns_begun: AtomicU64,
     turns_ended: AtomicU64,
     /// The clock's reading at the beginning of the latest turn.
@@ -60,11 +60,11 @@ pub(crate) struct Gauges {
     /// microseconds.
     occupancy_requested: AtomicU64,
     occupied_slots_by_level: [AtomicU64; SHARD_WHEEL_LEVELS],
-    stalls: AtomicU64,
+    stall_count: AtomicU64,
 }
 
 /// Marks a level of `occupied_slots_by_level` that was never published.
-const UNPUBLISHED: u64 = u64::MAX;
+const UNPUBLISHED_OCCUPANCY: u64 = u64::MAX;
 
 /// The state of a shard's turns. Times are in nanoseconds of the shard's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +94,7 @@ impl Gauges {
             next_due: AtomicU64::new(u64::MAX),
             remote_due_while_undriven: AtomicU64::new(u64::MAX),
             overdue_grace_nanos: AtomicU64::new(u64::MAX),
-            occupied_slots_by_level: [(); SHARD_WHEEL_LEVELS].map(|()| AtomicU64::new(UNPUBLISHED)),
+            occupied_slots_by_level: [(); SHARD_WHEEL_LEVELS].map(|()| AtomicU64::new(UNPUBLISHED_OCCUPANCY)),
             ..Self::default()
         }
     }
@@ -137,7 +137,7 @@ impl Gauges {
     }
 
     #[inline]
-    pub(crate) fn publish(&self, counts: Counts) {
+    pub(crate) fn publish_counts(&self, counts: Counts) {
         if self.is_publishing() {
             self.counts.publish(&counts.to_words());
         }
@@ -230,13 +230,13 @@ impl Gauges {
     #[inline]
     pub(crate) fn record_lateness(&self, cause: LateCause, nanos: u64) {
         if self.is_publishing() {
-            self.lateness_by_cause[cause as usize].add(nanos);
+            self.lateness_by_cause[cause as usize].add_duration(nanos);
         }
     }
 
     pub(crate) fn record_callback_duration(&self, nanos: u64) {
         if self.is_publishing() {
-            self.callback_durations.add(nanos);
+            self.callback_durations.add_duration(nanos);
         }
     }
 
@@ -266,22 +266,22 @@ impl Gauges {
         // Relaxed: each word is read independently.
         let slots =
             self.occupied_slots_by_level.each_ref().map(|level| level.load(Ordering::Relaxed));
-        (!slots.contains(&UNPUBLISHED)).then_some(slots)
+        (!slots.contains(&UNPUBLISHED_OCCUPANCY)).then_some(slots)
     }
 
     pub(crate) fn count_stall(&self) {
         // Relaxed: an independent counter.
-        self.stalls.fetch_add(1, Ordering::Relaxed);
+        self.stall_count.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn stalls(&self) -> u64 {
+    pub(crate) fn stall_count(&self) -> u64 {
         // Relaxed: an independent counter.
-        self.stalls.load(Ordering::Relaxed)
+        self.stall_count.load(Ordering::Relaxed)
     }
 
     pub(crate) fn counts(&self) -> Counts {
-        if let Some(refresh) = self.refresh.get() {
-            refresh();
+        if let Some(refresh_counts) = self.refresh_counts.get() {
+            refresh_counts();
         }
         Counts::from_words(self.counts.read())
     }

@@ -10,14 +10,14 @@ use std::{
 /// client at the turn's end or before a long sleep.
 pub(crate) trait WheelClient {
     /// Completes the client's operation `client_index`, whose timer has fired.
-    fn expire(&self, client_index: u32);
+    fn expire_operation(&self, client_index: u32);
 
     /// Sends the client's queued messages to other cores.
     fn flush_messages(&self);
 
     /// Frees some surplus memory; before a long sleep, frees much more. Returns true if the next
-    /// turn must call `trim` again.
-    fn trim(&self, is_long_sleep: bool) -> bool;
+    /// turn must call `trim_memory` again.
+    fn trim_memory(&self, is_before_long_sleep: bool) -> bool;
 }
 
 /// A later client may get the identifier of a removed client.
@@ -71,11 +71,11 @@ mod tests {
     struct NoopClient;
 
     impl WheelClient for NoopClient {
-        fn expire(&self, _: u32) {}
+        fn expire_operation(&self, _: u32) {}
 
         fn flush_messages(&self) {}
 
-        fn trim(&self, _: bool) -> bool {
+        fn trim_memory(&self, _: bool) -> bool {
             false
         }
     }

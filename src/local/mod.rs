@@ -387,7 +387,7 @@ impl LocalTimer {
     pub fn turn_within(self, budget: usize) -> Turn {
         match ThreadWheel::try_turn_without_pass() {
             Some(live) => Turn { live, ..Turn::default() },
-            None => ThreadWheel::run_pass(budget),
+            None => ThreadWheel::run_turn_with_pass(budget),
         }
     }
 
@@ -413,7 +413,7 @@ impl LocalTimer {
     pub fn turn_at(self, now: Instant) -> Turn {
         match ThreadWheel::try_turn_without_pass_slow(Some(now)) {
             Some(live) => Turn { live, ..Turn::default() },
-            None => ThreadWheel::run_pass(usize::MAX),
+            None => ThreadWheel::run_turn_with_pass(usize::MAX),
         }
     }
 

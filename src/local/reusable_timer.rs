@@ -65,7 +65,7 @@ pub struct ReusableTimer {
     shared: Rc<ReusableTimerState<ReusableCallback>>,
     /// True for the `ReusableTimer` that `new` returned; false for the temporary one that a
     /// callback gets.
-    is_owner: bool,
+    is_original: bool,
     not_send: PhantomData<*const UseReusableTimerHandle>,
 }
 
@@ -81,9 +81,9 @@ struct ReusableTimerState<F: ?Sized> {
     /// The number of armings so far, including refused armings.
     arming_count: Cell<u64>,
     /// The number of the arming to which `latest_handle` belongs.
-    latest_handle_arming: Cell<u64>,
+    latest_handle_arming_number: Cell<u64>,
     /// The number of the arming that fired last.
-    fired_arming: Cell<u64>,
+    fired_arming_number: Cell<u64>,
     /// True once the program has dropped the `ReusableTimer` that `new` returned.
     is_reusable_timer_dropped: Cell<bool>,
     /// Borrowed while the callback runs. The borrow never fails, because the callback never runs
@@ -141,12 +141,12 @@ impl ReusableTimer {
         let shared = ReusableTimerState {
             latest_handle: Cell::new(None),
             arming_count: Cell::new(0),
-            latest_handle_arming: Cell::new(0),
-            fired_arming: Cell::new(0),
+            latest_handle_arming_number: Cell::new(0),
+            fired_arming_number: Cell::new(0),
             is_reusable_timer_dropped: Cell::new(false),
             callback: RefCell::new(callback),
         };
-        Self { shared: Rc::new(shared), is_owner: true, not_send: PhantomData }
+        Self { shared: Rc::new(shared), is_original: true, not_send: PhantomData }
     }
 
     /// Arms the timer and returns false, or if the timer is pending, resets it and returns true.
@@ -203,17 +203,17 @@ impl ReusableTimer {
         if try_reset() {
             return Ok(true);
         }
-        let (previous, arming) = (state.latest_handle.get(), state.arming_count.get() + 1);
-        state.arming_count.set(arming);
+        let (previous, arming_number) = (state.latest_handle.get(), state.arming_count.get() + 1);
+        state.arming_count.set(arming_number);
         let shared = Rc::clone(state);
-        let fire = move || Self { shared, is_owner: false, not_send: PhantomData }.fire(arming);
+        let fire = move || Self { shared, is_original: false, not_send: PhantomData }.fire(arming_number);
         let added = local_timer().try_add_local(when, fire);
         // The add may have run user code, such as a destructor or the wake hook. User code in the
         // add may have armed this `ReusableTimer`, or run a turn that fired the added timer.
         let was_armed_by_user_code = state.latest_handle.get() != previous;
         match added {
             Ok(timer) if !was_armed_by_user_code || timer.is_pending() => {
-                state.latest_handle_arming.set(arming);
+                state.latest_handle_arming_number.set(arming_number);
                 let replaced = state.latest_handle.replace(Some(timer));
                 replaced.filter(|_| was_armed_by_user_code).map(LocalHandle::cancel);
                 Ok(false)
@@ -226,13 +226,13 @@ impl ReusableTimer {
         }
     }
 
-    fn fire(self, arming: u64) {
+    fn fire(self, arming_number: u64) {
         // After a drain, a program may drop the `ReusableTimer`, and then run its `DrainedTimer`,
         // which must not call the callback.
         if self.shared.is_reusable_timer_dropped.get() {
             return;
         }
-        self.shared.fired_arming.set(arming);
+        self.shared.fired_arming_number.set(arming_number);
         (*self.shared.callback.borrow_mut())(&self);
     }
 
@@ -357,7 +357,7 @@ impl ReusableTimer {
     /// ```
     pub fn last_end(&self) -> Option<TimerEnd> {
         let has_ended = self.shared.latest_handle.get()?.handle.status() == TimerStatus::Ended;
-        let has_fired = self.shared.fired_arming.get() == self.shared.latest_handle_arming.get();
+        let has_fired = self.shared.fired_arming_number.get() == self.shared.latest_handle_arming_number.get();
         has_ended.then_some(if has_fired { TimerEnd::Fired } else { TimerEnd::Cancelled })
     }
 
@@ -388,7 +388,7 @@ impl ReusableTimer {
 
 impl Drop for ReusableTimer {
     fn drop(&mut self) {
-        if self.is_owner {
+        if self.is_original {
             self.shared.is_reusable_timer_dropped.set(true);
         }
         // `self` may be the temporary `ReusableTimer` that `fire` lends to the callback. The

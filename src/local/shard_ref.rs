@@ -198,7 +198,7 @@ impl ShardRef {
         if self.is_of_this_thread() {
             return local_timer().try_add_periodic(period, callback);
         }
-        let period = self.shared.tick.clamp_period_nanos(period);
+        let period = self.shared.tick_length.clamp_period_nanos(period);
         let due = self.shared.nanos_after(period);
         self.add_remote(
             TimerSchedule { due, period },

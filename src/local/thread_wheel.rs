@@ -140,7 +140,7 @@ pub(crate) struct ThreadWheel {
     /// Unless the value is `KNOWN_AWAKE`, this thread's adds and resets call
     /// `end_sleep_for_deadline_slow`. At first and after `mark_undriven`, the value is `u64::MAX`,
     /// so that adds and resets check for overdue timers.
-    announced_until: Cell<u64>,
+    announced_sleep_end: Cell<u64>,
     sampler: CallbackSampler,
 }
 
@@ -163,7 +163,7 @@ impl CallbackSampler {
     }
 }
 
-/// The value of `announced_until` while the thread is known to be awake.
+/// The value of `announced_sleep_end` while the thread is known to be awake.
 const KNOWN_AWAKE: u64 = 0;
 
 impl ThreadWheel {
@@ -183,7 +183,7 @@ impl ThreadWheel {
             clients: RefCell::default(),
             flush_requested: Cell::new(false),
             trim_requested: Cell::new(false),
-            announced_until: Cell::new(u64::MAX),
+            announced_sleep_end: Cell::new(u64::MAX),
             sampler: CallbackSampler { one_in, countdown: Cell::new(one_in) },
         };
         local.mark_undriven();
@@ -451,7 +451,7 @@ impl ThreadWheel {
     /// Publishes that no loop drives the wheel. From this call on, other threads publish the
     /// deadlines that they request.
     fn mark_undriven(&self) {
-        self.announced_until.set(u64::MAX);
+        self.announced_sleep_end.set(u64::MAX);
         self.shared.gauges.reset_remote_due_while_undriven();
         self.shared.parker.set_undriven();
     }
@@ -490,7 +490,7 @@ impl ThreadWheel {
         }
         self.driver_state.set(DriverState::BetweenTurns);
         self.shared.parker.set_driven();
-        self.announced_until.set(KNOWN_AWAKE);
+        self.announced_sleep_end.set(KNOWN_AWAKE);
         true
     }
 
@@ -535,10 +535,10 @@ impl ThreadWheel {
     fn publish_deadline_if_undriven(&self, new_deadline: u64) {
         match self.driver_state.get() {
             DriverState::BetweenTurns | DriverState::InTurn | DriverState::Ended => {
-                self.announced_until.set(KNOWN_AWAKE);
+                self.announced_sleep_end.set(KNOWN_AWAKE);
             }
             DriverState::DriverRegistered | DriverState::DriverExpected => {
-                self.announced_until.set(KNOWN_AWAKE);
+                self.announced_sleep_end.set(KNOWN_AWAKE);
                 self.with_engine(|engine| {
                     let _ = engine.publish_undriven_and_get_next_due();
                     // The next add does not check for an overdue timer, but the add after it does.
@@ -558,7 +558,7 @@ impl ThreadWheel {
 
     /// Reads the clock, and finishes a turn that certainly needs no *pass*: the part of a turn that
     /// consumes messages and fires timers. If the turn is finished, returns the number of live
-    /// timers. If the result is `None`, the caller must call [`run_pass`](Self::run_pass).
+    /// timers. If the result is `None`, the caller must call [`run_turn_with_pass`](Self::run_turn_with_pass).
     pub(super) fn try_turn_without_pass() -> Option<usize> {
         if let Ok(Some(local)) = THREAD_WHEEL_PTR.try_with(Cell::get)
             // SAFETY: the wheel is not dropped while this call uses it; see `with`.
@@ -588,7 +588,7 @@ impl ThreadWheel {
 
     /// Runs a turn with a pass, at the latest reading of the clock.
     #[inline(never)]
-    pub(super) fn run_pass(budget: usize) -> Turn {
+    pub(super) fn run_turn_with_pass(budget: usize) -> Turn {
         // Does not call `with`, because `with` would copy the result.
         let Ok(local) = Self::get_or_create() else { return Turn::default() };
         // SAFETY: the wheel is not dropped while this call uses it; see `with`.
@@ -598,10 +598,10 @@ impl ThreadWheel {
         }
         local.driver_state.set(DriverState::InTurn);
         let _turn_guard = TurnGuard(&local.driver_state);
-        let (touched_before, has_urgent) =
+        let (touched_before, has_urgent_messages) =
             local.with_engine(|engine| (engine.wheel.touched, engine.begin_pass(budget)));
         let (mut fired, mut collected) = (0, 0);
-        if has_urgent {
+        if has_urgent_messages {
             local.consume_messages(&mut fired, &mut collected);
         }
         let mut ended = None;
@@ -781,23 +781,23 @@ impl ThreadWheel {
     /// Before a sleep of a second or more, frees spare memory. If a client has more memory to free,
     /// the sleep lasts only a second.
     pub(super) fn sleep_end_after_trim(&self) -> (Option<u64>, bool) {
-        let (mut until, ends_on_cancel, is_long) = self.with_engine(Engine::sleep_end_after_trim);
+        let (mut sleep_end, ends_on_cancel, is_long) = self.with_engine(Engine::sleep_end_after_trim);
         if is_long {
             self.trim_clients(true);
             if self.trim_requested.get() {
-                until = Some(self.with_engine(|engine| engine.shortest_long_sleep_end()));
+                sleep_end = Some(self.with_engine(|engine| engine.shortest_long_sleep_end()));
             }
         }
-        (until, ends_on_cancel)
+        (sleep_end, ends_on_cancel)
     }
 
     /// Announces the sleep that [`sleep_end_after_trim`](Self::sleep_end_after_trim) has returned.
     pub(super) fn announce_sleep_until(
         &self,
-        (until, ends_on_cancel): (Option<u64>, bool),
+        (sleep_end, ends_on_cancel): (Option<u64>, bool),
     ) -> PreparedSleep<'static> {
-        self.announced_until.set(until.unwrap_or(u64::MAX));
-        PreparedSleep::new(&self.shared, until, ends_on_cancel, self.publish_next_due(until))
+        self.announced_sleep_end.set(sleep_end.unwrap_or(u64::MAX));
+        PreparedSleep::new(&self.shared, sleep_end, ends_on_cancel, self.publish_next_due(sleep_end))
     }
 
     /// Ends the wheel, and returns the pending timers. No turn may be in progress.
@@ -866,10 +866,10 @@ impl ThreadWheel {
     }
 
     #[inline]
-    fn trim_clients(&self, before_long_sleep: bool) {
+    fn trim_clients(&self, is_before_long_sleep: bool) {
         if self.trim_requested.replace(false) {
             self.for_each_client(|client| {
-                if client.trim(before_long_sleep) {
+                if client.trim_memory(is_before_long_sleep) {
                     self.request_trim();
                 }
             });
@@ -898,7 +898,7 @@ impl ThreadWheel {
     /// Returns true unless the thread is known to be awake.
     #[inline]
     pub(super) fn may_be_asleep(&self) -> bool {
-        self.announced_until.get() != KNOWN_AWAKE
+        self.announced_sleep_end.get() != KNOWN_AWAKE
     }
 
     #[cold]
@@ -924,12 +924,12 @@ impl ThreadWheel {
         let Some(sleep) = sleep else {
             return self.publish_deadline_if_undriven(nanos);
         };
-        if self.shared.tick.round_up(nanos) < self.announced_until.get() {
-            // Sets `announced_until` before the call of the wake hook, which may add timers and
+        if self.shared.tick_length.round_up(nanos) < self.announced_sleep_end.get() {
+            // Sets `announced_sleep_end` before the call of the wake hook, which may add timers and
             // announce a sleep.
-            let until = self.announced_until.replace(KNOWN_AWAKE);
-            if !self.shared.wake(sleep) && self.announced_until.get() == KNOWN_AWAKE {
-                self.announced_until.set(until);
+            let sleep_end = self.announced_sleep_end.replace(KNOWN_AWAKE);
+            if !self.shared.wake(sleep) && self.announced_sleep_end.get() == KNOWN_AWAKE {
+                self.announced_sleep_end.set(sleep_end);
             }
         }
     }
@@ -949,13 +949,13 @@ impl ThreadWheel {
                     local.in_place_drop_count.update(|drops| drops + 1);
                     local.shared.hooks.catch_panic(PanicPlace::Drop, || callback.drop_in_place());
                     local.in_place_drop_count.update(|drops| drops - 1);
-                    local.engine.borrow_mut().free(handle.index(), handle.generation);
+                    local.engine.borrow_mut().free_node(handle.index(), handle.generation);
                 }
-                Ok(Some(FreeWhen::Later)) => {
+                Ok(Some(FreeWhen::OnMessage)) => {
                     // The callback's destructor may run a turn, which may consume the timer's
                     // message and free the node. So this code takes the callback out of the node
                     // before it drops the callback.
-                    let callback = engine.take_payload_cancelled_by_owner(handle, FreeWhen::Later);
+                    let callback = engine.take_payload_cancelled_by_owner(handle, FreeWhen::OnMessage);
                     drop(engine);
                     local.publish_live_count_unless_awake();
                     local.shared.hooks.drop_catching_panic(callback);
@@ -982,7 +982,7 @@ impl ThreadWheel {
     ) -> Option<LocalHandle> {
         let expire = move || {
             if let Ok(Some(client)) = Self::with(|local| local.clients.borrow().get(client)) {
-                client.expire(client_index);
+                client.expire_operation(client_index);
             }
         };
         let local = Self::get_or_create().ok()?;

@@ -105,9 +105,9 @@ impl ThreadWheel {
         if !self.try_mark_driven() && Self::has_ended() {
             return None;
         }
-        let sleep_end @ (until, _) = self.sleep_end_after_trim();
-        descriptor.arm(until, || self.with_engine(|engine| engine.publish_next_due(until)));
-        let sleep = self.announce_sleep_until(sleep_end);
+        let end_and_cancel_flag @ (sleep_end, _) = self.sleep_end_after_trim();
+        descriptor.arm(sleep_end, || self.with_engine(|engine| engine.publish_next_due(sleep_end)));
+        let sleep = self.announce_sleep_until(end_and_cancel_flag);
         if sleep.timeout() == Some(Duration::ZERO) {
             descriptor.trigger();
         }

@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::HashMap, fmt, panic::Location, time::Duration};
 
-use crate::cross_core::call_site::AddRecord;
+use crate::cross_core::call_site::TimerOrigin;
 
 /// The live timers of a shard, grouped by the call site that added them. `{}` prints a table.
 ///
@@ -57,9 +57,9 @@ pub struct CallSiteTimers {
 }
 
 impl LiveTimersByCallSite {
-    pub(crate) fn new(live_timers: impl Iterator<Item = AddRecord>, now: u64) -> Self {
+    pub(crate) fn new(live_timers: impl Iterator<Item = TimerOrigin>, now: u64) -> Self {
         let mut call_sites = HashMap::new();
-        for (location, added_at) in live_timers.filter_map(AddRecord::location_and_add_time) {
+        for (location, added_at) in live_timers.filter_map(TimerOrigin::location_and_add_time) {
             let age = Duration::from_nanos(now.saturating_sub(added_at));
             let empty = CallSiteTimers { location, live: 0, oldest_age: Duration::ZERO };
             let call_site = call_sites.entry(location).or_insert(empty);

@@ -195,7 +195,7 @@ impl ShardMetrics {
         let levels =
             shard_level_geometry().zip(gauges.occupied_slots_by_level().into_iter().flatten());
         let level = |((ticks, slot_count), occupied)| WheelLevel {
-            slot_span: Duration::from_nanos(shared.tick.tick_start_nanos(ticks)),
+            slot_span: Duration::from_nanos(shared.tick_length.tick_start_nanos(ticks)),
             slot_count,
             occupied,
         };
@@ -211,7 +211,7 @@ impl ShardMetrics {
             ),
             callback_durations: gauges.callback_durations.read(),
             levels: levels.map(level).collect(),
-            stalls: gauges.stalls(),
+            stalls: gauges.stall_count(),
         }
     }
 }

@@ -19,7 +19,7 @@ use std::{
 
 use super::{
     hash::BuildKeyHasher,
-    operation::{Id, WatchKey},
+    operation::{RecordId, WatchKey},
 };
 use crate::{
     limits::{PURGATORY_BATCH_MESSAGES_MAX, PURGATORY_SPARE_BATCHES_MAX},
@@ -295,15 +295,15 @@ impl<K> fmt::Debug for PurgatoryGroup<K> {
 #[derive(Debug)]
 pub(super) enum Message<K> {
     /// Requests a watch on a key of the receiver, for an operation of the sender.
-    Watch { key: K, operation: Id },
+    Watch { key: K, operation: RecordId },
     /// The sender has added the watch that the receiver's operation requested.
-    WatchAck { operation: Id, watch: Id },
+    WatchAck { operation: RecordId, watch: RecordId },
     /// Requests the removal of a watch on a key of the receiver.
-    Unwatch { watch: Id },
+    Unwatch { watch: RecordId },
     /// Requests a check of the receiver's operation. After an event on a key of the sender, `watch`
     /// is the operation's watch on this key. If `watch` is `None`, the key's core could not add the
     /// watch, or the purgatory of the key's core has ended.
-    Recheck { operation: Id, watch: Option<Id> },
+    Recheck { operation: RecordId, watch: Option<RecordId> },
 }
 
 impl<K> Message<K> {
@@ -377,7 +377,7 @@ impl<K: Send + 'static> Member<K> {
 
     /// Calls `on_event` with the key of each event of a batch, and `on_message` with the sending
     /// core and each message. Keeps up to [`PURGATORY_SPARE_BATCHES_MAX`] empty batches for reuse.
-    pub(super) fn consume(
+    pub(super) fn consume_batch(
         &self,
         mut batch: Batch<K>,
         on_event: impl FnMut(K),
@@ -488,7 +488,7 @@ impl<K: Send + 'static> Batch<K> {
             let _ = ThreadWheel::with_current_engine(|engine| {
                 engine.backlog.charge_budget(further_messages);
             });
-            receiver.receive(self);
+            receiver.receive_batch(self);
         }
     }
 }
@@ -505,7 +505,7 @@ impl<K: Send + 'static> Drop for Batch<K> {
 
 /// Receives the messages of a group on one thread.
 pub(super) trait BatchReceiver<K: Send + 'static> {
-    fn receive(&self, batch: Batch<K>);
+    fn receive_batch(&self, batch: Batch<K>);
 
     /// Tells other cores that their operations get no more events from this core. Called when the
     /// receiver ends or the thread exits.

@@ -86,8 +86,8 @@ pub use self::{
 use self::{
     group::{Batch, BatchReceiver, Member, Message},
     hash::BuildKeyHasher,
-    operation::Id,
-    records::NONE,
+    operation::RecordId,
+    records::NO_RECORD,
     table::{
         ConditionCheckOutcome, EventWalk, FoundWatchers, Table, WatchOnOtherCore, WatchingOperation,
     },
@@ -158,7 +158,7 @@ use crate::{
 /// assert!(purgatory.is_empty());
 /// ```
 pub struct Purgatory<K: WatchKey, Op: DelayedOperation>(
-    Rc<Inner<K, Op>>,
+    Rc<SharedPurgatory<K, Op>>,
     PhantomData<*const UsePurgatoryGroupNotify>,
 );
 
@@ -233,7 +233,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn new() -> Self {
-        Self(Inner::new(None), PhantomData)
+        Self(SharedPurgatory::new(None), PhantomData)
     }
 
     /// Completes `operation` at once if its condition holds. Otherwise parks the operation until a
@@ -280,28 +280,28 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
         keys: impl IntoIterator<Item = K>,
         when: impl Into<When>,
     ) -> Result<WatchOutcome, AddError<Op>> {
-        let (inner, when) = (&self.0, when.into());
-        let changes_before_check = inner.condition_change_count.get();
+        let (purgatory, when) = (&self.0, when.into());
+        let changes_before_check = purgatory.condition_change_count.get();
         if call_try_complete(&mut operation) {
-            inner.complete_unparked(operation);
+            purgatory.complete_unparked(operation);
             ThreadWheel::catch_panic(PanicPlace::Drop, || drop(keys));
             return Ok(WatchOutcome::Completed);
         }
         let mut keys = keys.into_iter();
         let first = keys.next();
-        let is_own = first.as_ref().is_some_and(|key| inner.other_core_of(key).is_none());
+        let is_own = first.as_ref().is_some_and(|key| purgatory.other_core_of(key).is_none());
         let (mut key, key_of_other_core) = if is_own { (first, None) } else { (None, first) };
-        if let Some(client) = inner.client_id.get()
+        if let Some(client) = purgatory.client_id.get()
             && key.is_some()
         {
-            match inner.try_park(client, operation, key, when) {
-                Ok(id) => return Ok(inner.watch_remaining(id, changes_before_check, None, keys)),
+            match purgatory.try_park(client, operation, key, when) {
+                Ok(id) => return Ok(purgatory.watch_remaining_keys(id, changes_before_check, None, keys)),
                 Err(refused) => (operation, key) = refused,
             }
         }
         let When { deadline, slack, spread_range } = when;
-        match inner.park_making_room(operation, key, (deadline, slack, spread_range)) {
-            Ok(id) => Ok(inner.watch_remaining(id, changes_before_check, key_of_other_core, keys)),
+        match purgatory.park_making_room(operation, key, (deadline, slack, spread_range)) {
+            Ok(id) => Ok(purgatory.watch_remaining_keys(id, changes_before_check, key_of_other_core, keys)),
             Err((reason, (operation, key))) => {
                 ThreadWheel::catch_panic(PanicPlace::Drop, || drop(key.or(key_of_other_core)));
                 ThreadWheel::catch_panic(PanicPlace::Drop, || drop(keys));
@@ -469,7 +469,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// ```
     #[must_use = "the removed operation"]
     pub fn cancel(&self, id: OperationId) -> Option<Op> {
-        self.0.remove_if_waiting(id.0)
+        self.0.take_unless_checked_out(id.0)
     }
 
     /// Removes the operations of this core that watch `key`, and returns them, oldest watch first.
@@ -504,9 +504,9 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
             WatchingOperation::Local(index) => table.id_at(index),
             WatchingOperation::Remote { .. } => None,
         };
-        let ids: Vec<Id> = table.watchers(hash, key).filter_map(own_id).collect();
+        let ids: Vec<RecordId> = table.watchers(hash, key).filter_map(own_id).collect();
         drop(table);
-        ids.into_iter().filter_map(|id| self.0.remove_if_waiting(id)).collect()
+        ids.into_iter().filter_map(|id| self.0.take_unless_checked_out(id)).collect()
     }
 
     /// Removes all operations and returns them in no particular order. `on_complete` does not run.
@@ -531,8 +531,8 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// ```
     #[must_use = "the removed operations"]
     pub fn drain(&self) -> Vec<Op> {
-        let ids: Vec<Id> = self.0.table.borrow().ids().collect();
-        ids.into_iter().filter_map(|id| self.0.remove_if_waiting(id)).collect()
+        let ids: Vec<RecordId> = self.0.table.borrow().ids().collect();
+        ids.into_iter().filter_map(|id| self.0.take_unless_checked_out(id)).collect()
     }
 
     /// Returns the number of watches on `key` on this core, including the watches of other cores'
@@ -656,16 +656,16 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         index: usize,
         shards: &[ShardRef],
     ) -> Purgatory<K, Op> {
-        let inner = Inner::new(Some(self.make_member(index, shards)));
+        let purgatory = SharedPurgatory::new(Some(self.make_member(index, shards)));
         // Registration cannot fail: `make_member` has checked that this thread has a wheel.
-        let _ = inner.register_with_wheel();
-        let receiver: Rc<dyn BatchReceiver<K>> = Rc::clone(&inner) as _;
-        if let Some(member) = &inner.member {
+        let _ = purgatory.register_with_wheel();
+        let receiver: Rc<dyn BatchReceiver<K>> = Rc::clone(&purgatory) as _;
+        if let Some(member) = &purgatory.member {
             for (sender_core, watch) in member.register_receiver(&receiver) {
-                inner.handle_message_catching_panic(sender_core, watch);
+                purgatory.handle_message_catching_panic(sender_core, watch);
             }
         }
-        Purgatory(inner, PhantomData)
+        Purgatory(purgatory, PhantomData)
     }
 }
 
@@ -691,7 +691,7 @@ impl<K: WatchKey, Op: DelayedOperation> fmt::Debug for Purgatory<K, Op> {
 ///
 /// No field is borrowed while an operation's own code runs. But the table may be borrowed while
 /// keys are hashed or compared, so their `Hash`, `Eq` and `Borrow` must not use the purgatory.
-struct Inner<K: WatchKey, Op: DelayedOperation> {
+struct SharedPurgatory<K: WatchKey, Op: DelayedOperation> {
     table: RefCell<Table<K, Op>>,
     hash_builder: BuildKeyHasher,
     /// Incremented at each event, and whenever a parked operation ends without an event. If
@@ -710,7 +710,7 @@ struct Inner<K: WatchKey, Op: DelayedOperation> {
     client_id: Cell<Option<ClientId>>,
 }
 
-impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
+impl<K: WatchKey, Op: DelayedOperation> SharedPurgatory<K, Op> {
     fn new(member: Option<Member<K>>) -> Rc<Self> {
         Rc::new(Self {
             table: RefCell::new(Table::new()),
@@ -735,7 +735,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         operation: Op,
         key: Option<K>,
         when: When,
-    ) -> Result<Id, (Op, Option<K>)> {
+    ) -> Result<RecordId, (Op, Option<K>)> {
         let mut table = self.table.borrow_mut();
         let entry = key.map(|key| table.look_up_key(self.hash_builder.hash_u32(&key), key));
         let index = table.vacant_index();
@@ -760,7 +760,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         operation: Op,
         key: Option<K>,
         (deadline, slack, spread_range): (RequestedTime, Duration, Duration),
-    ) -> Result<Id, (AddErrorReason, (Op, Option<K>))> {
+    ) -> Result<RecordId, (AddErrorReason, (Op, Option<K>))> {
         let when = When { deadline, slack, spread_range };
         let client = self.client_id.get().map_or_else(|| self.register_with_wheel(), Ok);
         // Makes room before `try_park` borrows the table: making room drops callbacks of cancelled
@@ -780,24 +780,24 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     /// operation's condition again if `condition_change_count` differs from `changes_before_check`,
     /// even if the iterator or a key panics.
     #[inline(always)]
-    fn watch_remaining(
+    fn watch_remaining_keys(
         &self,
-        id: Id,
+        id: RecordId,
         changes_before_check: u64,
         key_of_other_core: Option<K>,
         keys: impl Iterator<Item = K>,
     ) -> WatchOutcome {
-        let second_check = SecondCheckGuard { inner: self, id, changes_before_check };
+        let second_check = SecondCheckGuard { purgatory: self, id, changes_before_check };
         let mut keys = key_of_other_core.into_iter().chain(keys);
         // Stops early if the iterator's own code has completed or removed the operation.
-        let waits = keys.all(|key| self.try_watch(id, key));
+        let is_waiting = keys.all(|key| self.try_watch(id, key));
         ThreadWheel::catch_panic(PanicPlace::Drop, || drop(keys));
         drop(second_check);
         // The second check or the iterator's own code may have ended the operation.
-        let waits = waits
+        let is_waiting = is_waiting
             && (self.condition_change_count.get() == changes_before_check
                 || self.table.borrow_mut().is_parked(id));
-        if waits { WatchOutcome::Waits(OperationId(id)) } else { WatchOutcome::Completed }
+        if is_waiting { WatchOutcome::Waits(OperationId(id)) } else { WatchOutcome::Completed }
     }
 
     fn complete_unparked(&self, operation: Op) {
@@ -818,20 +818,20 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     /// Adds a watch of an operation on a key. For a key of another core, queues a request to that
     /// core. Returns false if the operation has ended.
-    fn try_watch(&self, id: Id, key: K) -> bool {
+    fn try_watch(&self, id: RecordId, key: K) -> bool {
         if let Some((member, core)) = self.other_core_of(&key) {
-            let waits = self.table.borrow_mut().is_parked(id);
-            if waits {
+            let is_waiting = self.table.borrow_mut().is_parked(id);
+            if is_waiting {
                 member.add_message_to_batch(core, Message::Watch { key, operation: id });
             } else {
                 ThreadWheel::catch_panic(PanicPlace::Drop, || drop(key));
             }
-            return waits;
+            return is_waiting;
         }
         let hash = self.hash_builder.hash_u32(&key);
-        let waits = self.table.borrow_mut().try_watch(id, hash, key);
+        let is_waiting = self.table.borrow_mut().try_watch(id, hash, key);
         self.drop_unneeded_keys();
-        waits
+        is_waiting
     }
 
     #[inline]
@@ -889,7 +889,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     /// Checks an operation, unless it has ended. If the operation is checked out, requests another
     /// check. Returns true if this call completed the operation because its condition held.
-    fn check_by_id(&self, id: Id) -> bool {
+    fn check_by_id(&self, id: RecordId) -> bool {
         let operation = self.table.borrow_mut().check_out_by_id(id);
         let has_completed = operation.is_some_and(|operation| self.check(id.index, operation));
         if has_completed {
@@ -912,8 +912,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                     self.call_or_defer_on_complete(operation, Completion::Condition);
                     return true;
                 }
-                ConditionCheckOutcome::ForcedOrExpired(how) => {
-                    self.remove_and_complete(table, index, operation, how);
+                ConditionCheckOutcome::ForcedOrExpired(completion) => {
+                    self.remove_and_complete(table, index, operation, completion);
                     return false;
                 }
                 ConditionCheckOutcome::Waits => {
@@ -927,10 +927,10 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 
     /// Completes an operation whose timer has fired or was cancelled. If the operation is checked
     /// out, [`check`](Self::check) completes it after `try_complete` returns.
-    fn complete(&self, index: u32, how: Completion) {
+    fn complete(&self, index: u32, completion: Completion) {
         let mut table = self.table.borrow_mut();
-        if let Some(operation) = table.complete_and_take(index, how) {
-            self.remove_and_complete(table, index, operation, how);
+        if let Some(operation) = table.complete_and_take(index, completion) {
+            self.remove_and_complete(table, index, operation, completion);
         }
     }
 
@@ -940,11 +940,11 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
         mut table: RefMut<'_, Table<K, Op>>,
         index: u32,
         operation: Op,
-        how: Completion,
+        completion: Completion,
     ) {
-        table.count_completion(how);
+        table.count_completion(completion);
         self.remove(table, index);
-        self.call_or_defer_on_complete(operation, how);
+        self.call_or_defer_on_complete(operation, completion);
     }
 
     fn remove(&self, mut table: RefMut<'_, Table<K, Op>>, index: u32) {
@@ -954,12 +954,12 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     /// Drops unneeded keys, and removes an operation's watches on other cores.
-    /// `last_watch_on_other_core_index` may be [`NONE`].
+    /// `last_watch_on_other_core_index` may be [`NO_RECORD`].
     #[inline(always)]
     fn finish_removal(&self, table: RefMut<'_, Table<K, Op>>, last_watch_on_other_core_index: u32) {
         drop(table);
         self.drop_unneeded_keys();
-        if last_watch_on_other_core_index != NONE {
+        if last_watch_on_other_core_index != NO_RECORD {
             self.unwatch_on_other_cores(last_watch_on_other_core_index);
         }
     }
@@ -974,14 +974,14 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     }
 
     #[inline]
-    fn call_or_defer_on_complete(&self, operation: Op, how: Completion) {
+    fn call_or_defer_on_complete(&self, operation: Op, completion: Completion) {
         let outer_depth = self.completion_depth.get();
         if outer_depth == NESTED_COMPLETIONS_MAX {
-            self.deferred_completions.borrow_mut().push_back((operation, how));
+            self.deferred_completions.borrow_mut().push_back((operation, completion));
             return;
         }
         self.completion_depth.set(outer_depth + 1);
-        ThreadWheel::catch_panic(PanicPlace::DelayedOperation, || operation.on_complete(how));
+        ThreadWheel::catch_panic(PanicPlace::DelayedOperation, || operation.on_complete(completion));
         if outer_depth == 0 && !self.deferred_completions.borrow().is_empty() {
             self.run_deferred_completions();
         }
@@ -992,14 +992,14 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     fn run_deferred_completions(&self) {
         loop {
             let next = self.deferred_completions.borrow_mut().pop_front();
-            let Some((operation, how)) = next else { break };
-            ThreadWheel::catch_panic(PanicPlace::DelayedOperation, || operation.on_complete(how));
+            let Some((operation, completion)) = next else { break };
+            ThreadWheel::catch_panic(PanicPlace::DelayedOperation, || operation.on_complete(completion));
         }
         self.deferred_completions.borrow_mut().shrink_to(DEFERRED_COMPLETIONS_CAPACITY_MAX);
     }
 
     /// Removes an operation and returns it, unless it is checked out or has ended.
-    fn remove_if_waiting(&self, id: Id) -> Option<Op> {
+    fn take_unless_checked_out(&self, id: RecordId) -> Option<Op> {
         let mut table = self.table.borrow_mut();
         let operation = table.cancel_timer_and_take(id)?;
         // Counts the operation first: the removal may call a wake hook that reads the counts.
@@ -1033,12 +1033,12 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
                 self.drop_unneeded_keys();
             }
             Message::WatchAck { operation, watch } => {
-                let waits = self.table.borrow_mut().try_record_watch_on_other_core(
+                let is_waiting = self.table.borrow_mut().try_record_watch_on_other_core(
                     operation,
                     sender_core,
                     watch,
                 );
-                if waits {
+                if is_waiting {
                     // Without this check, an event that preceded the watch would be missed.
                     self.check_by_id(operation);
                 } else {
@@ -1068,7 +1068,7 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
     /// `last_watch_on_other_core_index` is the index of the operation's latest
     /// [`WatchOnOtherCore`].
     fn unwatch_on_other_cores(&self, mut last_watch_on_other_core_index: u32) {
-        while last_watch_on_other_core_index != NONE {
+        while last_watch_on_other_core_index != NO_RECORD {
             let taken =
                 self.table.borrow_mut().take_watch_on_other_core(last_watch_on_other_core_index);
             let WatchOnOtherCore { core, watch, previous_index } = taken;
@@ -1081,8 +1081,8 @@ impl<K: WatchKey, Op: DelayedOperation> Inner<K, Op> {
 /// When dropped at the end of an add, checks the operation again if the condition change count has
 /// changed: an event may have preceded a watch.
 struct SecondCheckGuard<'a, K: WatchKey, Op: DelayedOperation> {
-    inner: &'a Inner<K, Op>,
-    id: Id,
+    purgatory: &'a SharedPurgatory<K, Op>,
+    id: RecordId,
     /// The condition change count before the first check.
     changes_before_check: u64,
 }
@@ -1090,14 +1090,14 @@ struct SecondCheckGuard<'a, K: WatchKey, Op: DelayedOperation> {
 impl<K: WatchKey, Op: DelayedOperation> Drop for SecondCheckGuard<'_, K, Op> {
     #[inline]
     fn drop(&mut self) {
-        if self.inner.condition_change_count.get() != self.changes_before_check {
-            self.inner.check_by_id(self.id);
+        if self.purgatory.condition_change_count.get() != self.changes_before_check {
+            self.purgatory.check_by_id(self.id);
         }
     }
 }
 
-impl<K: WatchKey, Op: DelayedOperation> BatchReceiver<K> for Inner<K, Op> {
-    fn receive(&self, batch: Batch<K>) {
+impl<K: WatchKey, Op: DelayedOperation> BatchReceiver<K> for SharedPurgatory<K, Op> {
+    fn receive_batch(&self, batch: Batch<K>) {
         let Some(member) = &self.member else { return };
         let count_before = self.further_watch_count.get();
         let on_event = |key: K| {
@@ -1105,7 +1105,7 @@ impl<K: WatchKey, Op: DelayedOperation> BatchReceiver<K> for Inner<K, Op> {
                 self.check_and_complete(&key)
             });
         };
-        member.consume(batch, on_event, |sender_core, message| {
+        member.consume_batch(batch, on_event, |sender_core, message| {
             self.handle_message_catching_panic(sender_core, message);
         });
         let further_watches = self.further_watch_count.get().wrapping_sub(count_before);
@@ -1127,8 +1127,8 @@ impl<K: WatchKey, Op: DelayedOperation> BatchReceiver<K> for Inner<K, Op> {
     }
 }
 
-impl<K: WatchKey, Op: DelayedOperation> WheelClient for Inner<K, Op> {
-    fn expire(&self, index: u32) {
+impl<K: WatchKey, Op: DelayedOperation> WheelClient for SharedPurgatory<K, Op> {
+    fn expire_operation(&self, index: u32) {
         self.complete(index, Completion::Expired);
     }
 
@@ -1138,14 +1138,14 @@ impl<K: WatchKey, Op: DelayedOperation> WheelClient for Inner<K, Op> {
         }
     }
 
-    fn trim(&self, is_long_sleep: bool) -> bool {
-        self.table.borrow_mut().trim(is_long_sleep)
+    fn trim_memory(&self, is_before_long_sleep: bool) -> bool {
+        self.table.borrow_mut().trim_memory(is_before_long_sleep)
     }
 }
 
-impl<K: WatchKey, Op: DelayedOperation> Drop for Inner<K, Op> {
+impl<K: WatchKey, Op: DelayedOperation> Drop for SharedPurgatory<K, Op> {
     fn drop(&mut self) {
-        let ids: Vec<Id> = self.table.get_mut().ids().collect();
+        let ids: Vec<RecordId> = self.table.get_mut().ids().collect();
         // Cancels all timers first: the drops below run the user's code, which may create another
         // purgatory with the same `ClientId`. A timer that is still pending could complete
         // an operation of the new purgatory.

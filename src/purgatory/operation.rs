@@ -67,7 +67,7 @@ pub trait DelayedOperation: 'static {
     ///
     /// An operation that holds a clone of its own purgatory keeps the purgatory alive. If the
     /// thread ends while that operation waits, the operation and the purgatory leak.
-    fn on_complete(self, how: Completion)
+    fn on_complete(self, completion: Completion)
     where
         Self: Sized;
 }
@@ -171,19 +171,19 @@ pub enum WatchOutcome {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct OperationId(pub(super) Id);
+pub struct OperationId(pub(super) RecordId);
 
 /// Identifies an operation or a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(Rust, packed(4))] // 12 bytes instead of 16, which shrinks messages and watches.
-pub(super) struct Id {
+pub(super) struct RecordId {
     /// A number that the purgatory assigns only once.
     pub(super) number: NonZeroU64,
     pub(super) index: u32,
 }
 
-impl Id {
-    /// An `Id` that no operation or watch has.
+impl RecordId {
+    /// An `RecordId` that no operation or watch has.
     pub(super) const NONE: Self = Self { number: NonZeroU64::MIN, index: u32::MAX };
 }
 

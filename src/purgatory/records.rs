@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The index that means "none".
-pub(super) const NONE: u32 = u32::MAX;
+pub(super) const NO_RECORD: u32 = u32::MAX;
 
 const PAGE_LEN: usize = 1 << PURGATORY_PAGE_BITS;
 const PAGE_LEN_U32: u32 = 1 << PURGATORY_PAGE_BITS;
@@ -24,13 +24,13 @@ pub(super) trait Record {
     const FREE_RECORD: Self;
 
     /// Returns the field that holds the index of the next free record while this record is free.
-    fn next_free(&mut self) -> &mut u32;
+    fn next_free_index(&mut self) -> &mut u32;
 }
 
 /// A pool of records. An index identifies each record.
 pub(super) struct Records<T> {
     pages: Vec<Page<T>>,
-    /// The first free record of the current page, or [`NONE`].
+    /// The first free record of the current page, or [`NO_RECORD`].
     first_free_in_current_page: u32,
     pub(super) len: u32,
     /// The number of the current page.
@@ -48,7 +48,7 @@ pub(super) struct Records<T> {
 struct Page<T> {
     /// The records that were ever in use.
     records: Vec<T>,
-    /// The first free record, or [`NONE`]. Always [`NONE`] in the current page.
+    /// The first free record, or [`NO_RECORD`]. Always [`NO_RECORD`] in the current page.
     first_free: u32,
     /// The number of records in use; stale while the page is the current page.
     used_count: u32,
@@ -58,7 +58,7 @@ impl<T> Records<T> {
     pub(super) const fn new() -> Self {
         Self {
             pages: Vec::new(),
-            first_free_in_current_page: NONE,
+            first_free_in_current_page: NO_RECORD,
             len: 0,
             current_page: 0,
             pages_with_room: Vec::new(),
@@ -112,7 +112,7 @@ impl<T> Records<T> {
 }
 
 impl<T> Page<T> {
-    const UNALLOCATED: Self = Self { records: Vec::new(), first_free: NONE, used_count: 0 };
+    const UNALLOCATED: Self = Self { records: Vec::new(), first_free: NO_RECORD, used_count: 0 };
 }
 
 impl<T: Record> Records<T> {
@@ -133,7 +133,7 @@ impl<T: Record> Records<T> {
     /// Returns the index of the record that [`occupy`](Self::occupy) must take next.
     #[inline]
     pub(super) fn vacant_index(&self) -> u32 {
-        if self.first_free_in_current_page == NONE {
+        if self.first_free_in_current_page == NO_RECORD {
             self.vacant_index_slow()
         } else {
             self.first_free_in_current_page
@@ -170,7 +170,7 @@ impl<T: Record> Records<T> {
         let record = self.pages.get_mut(page_number_of(index));
         let record = record.and_then(|page| page.records.get_mut(offset_in_page(index)));
         let record = record.unwrap_or_else(|| panic_no_record());
-        self.first_free_in_current_page = *record.next_free();
+        self.first_free_in_current_page = *record.next_free_index();
         record
     }
 
@@ -194,7 +194,7 @@ impl<T: Record> Records<T> {
             self.current_page = index >> PURGATORY_PAGE_BITS;
         }
         let page = &mut self.pages[number];
-        page.first_free = NONE;
+        page.first_free = NO_RECORD;
         if page.records.len() == offset_in_page(index) {
             // The first page grows by doubling, so that a small purgatory needs little memory.
             if number > 0 {
@@ -213,7 +213,7 @@ impl<T: Record> Records<T> {
     pub(super) fn put_in_free_list(&mut self, index: u32) -> bool {
         let number = index >> PURGATORY_PAGE_BITS;
         let page = &mut self.pages[page_number_of(index)];
-        *page.records[offset_in_page(index)].next_free() =
+        *page.records[offset_in_page(index)].next_free_index() =
             mem::replace(&mut page.first_free, index);
         page.used_count -= 1;
         if page.used_count == 0 {
@@ -251,20 +251,20 @@ pub(super) struct OccupiedRecord<'a, T> {
 impl<'a, T: Record> OccupiedRecord<'a, T> {
     /// Frees the record and returns it. The caller must take the record's contents, and then pass
     /// the returned index to [`put_in_free_list`](Records::put_in_free_list), unless it is
-    /// [`NONE`].
+    /// [`NO_RECORD`].
     #[inline]
     pub(super) fn free(self) -> (&'a mut T, u32) {
         *self.len -= 1;
         if self.index >> PURGATORY_PAGE_BITS != *self.current_page {
             return (self.record, self.index);
         }
-        *self.record.next_free() = mem::replace(self.first_free_in_current_page, self.index);
-        (self.record, NONE)
+        *self.record.next_free_index() = mem::replace(self.first_free_in_current_page, self.index);
+        (self.record, NO_RECORD)
     }
 }
 
 /// All indices are below this value, so the table can use bit 31 of an index as a flag. Even with
-/// bit 31 set, no index equals [`NONE`].
+/// bit 31 set, no index equals [`NO_RECORD`].
 const INDEX_LIMIT: u32 = (1 << 31) - 1;
 
 /// Panics. Not inlined, to keep the callers' code small.
@@ -296,9 +296,9 @@ mod tests {
     struct TestRecord(Option<u64>, u32);
 
     impl Record for TestRecord {
-        const FREE_RECORD: Self = Self(None, NONE);
+        const FREE_RECORD: Self = Self(None, NO_RECORD);
 
-        fn next_free(&mut self) -> &mut u32 {
+        fn next_free_index(&mut self) -> &mut u32 {
             &mut self.1
         }
     }
@@ -306,7 +306,7 @@ mod tests {
     fn free(records: &mut Records<TestRecord>, index: u32) -> Option<u64> {
         let (record, index_for_free_list) = records.occupied_record(index).free();
         let number = record.0.take();
-        if index_for_free_list != NONE {
+        if index_for_free_list != NO_RECORD {
             let _ = records.put_in_free_list(index_for_free_list);
         }
         number

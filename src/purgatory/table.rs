@@ -22,8 +22,8 @@ use std::{
 };
 
 use super::{
-    operation::{Completion, Id, PurgatoryCounts},
-    records::{NONE, OccupiedRecord, Record, Records},
+    operation::{Completion, RecordId, PurgatoryCounts},
+    records::{NO_RECORD, OccupiedRecord, Record, Records},
 };
 use crate::{
     cross_core::handle::LocalHandle,
@@ -60,13 +60,13 @@ pub(super) struct Table<K, Op> {
     /// Keys that the table no longer needs, dropped while the table is not borrowed, because their
     /// destructors are user code.
     keys_to_drop: Vec<K>,
-    /// The latest number assigned to an [`Id`]. The initial value is random, so an id hardly ever
+    /// The latest number assigned to an [`RecordId`]. The initial value is random, so an id hardly ever
     /// matches an operation of another purgatory. The initial value is at most 2^63, so a program
     /// cannot use up the numbers.
     last_id_number: NonZeroU64,
-    /// True if this table has requested a call of [`trim`](Self::trim) from the thread's wheel.
+    /// True if this table has requested a call of [`trim_memory`](Self::trim_memory) from the thread's wheel.
     trim_is_requested: bool,
-    /// The number of calls of [`trim`](Self::trim) since the trim interval began.
+    /// The number of calls of [`trim_memory`](Self::trim_memory) since the trim interval began.
     turns_in_trim_interval: u32,
     /// The counts of added and ended operations, and of watches. [`counts`](Self::counts) fills in
     /// `live` and `keys`.
@@ -75,27 +75,27 @@ pub(super) struct Table<K, Op> {
 
 /// The record of an operation. A free record has neither an operation nor a key.
 struct ParkedOperation<K, Op> {
-    /// The number in the operation's [`Id`]. `None` in a free record.
+    /// The number in the operation's [`RecordId`]. `None` in a free record.
     id_number: Option<NonZeroU64>,
     timer: LocalHandle,
     /// `None` while the operation is checked out, and in a free record.
     operation: Option<Op>,
     /// Linked into a key's ring if the operation watches a key of this core.
     inline_watch: Watch<K>,
-    /// The index of the operation's latest [`WatchOnOtherCore`], or [`NONE`]. A free record stores
+    /// The index of the operation's latest [`WatchOnOtherCore`], or [`NO_RECORD`]. A free record stores
     /// the index of the next free record here.
     last_watch_on_other_core_index: u32,
     /// `None` unless the operation was forced to complete or has expired.
     completion: Option<Completion>,
     /// True if another check was requested while the operation was checked out.
-    check_again: bool,
+    must_check_again: bool,
 }
 
 struct FreedRecordContents<K> {
     inline_watch: Watch<K>,
     last_watch_on_other_core_index: u32,
     /// The record's index if the caller must still pass it to
-    /// [`put_in_free_list`](Records::put_in_free_list), otherwise [`NONE`].
+    /// [`put_in_free_list`](Records::put_in_free_list), otherwise [`NO_RECORD`].
     index_for_free_list: u32,
 }
 
@@ -116,9 +116,9 @@ struct Watch<K> {
 /// The record of a separate watch. A free record has no key.
 struct SeparateWatch<K> {
     /// `None` in a free record. For an operation of this core, the number in the operation's
-    /// [`Id`]. For another core's operation, the number in the watch's own `Id`.
+    /// [`RecordId`]. For another core's operation, the number in the watch's own `RecordId`.
     id_number: Option<NonZeroU64>,
-    operation: Id,
+    operation: RecordId,
     /// The core of the operation, or [`LOCAL_CORE`]. A free record stores the index of the next
     /// free record here.
     operation_core: u32,
@@ -132,7 +132,7 @@ struct WatchIndex(u32);
 const SEPARATE_FLAG: u32 = 1 << 31;
 
 impl WatchIndex {
-    const NONE: Self = Self(NONE);
+    const NONE: Self = Self(NO_RECORD);
 
     #[inline]
     fn inline(index: u32) -> Self {
@@ -144,7 +144,7 @@ impl WatchIndex {
         Self(index | SEPARATE_FLAG)
     }
 
-    /// Returns true for a separate watch and for [`NONE`](Self::NONE).
+    /// Returns true for a separate watch and for [`NO_RECORD`](Self::NONE).
     #[inline]
     fn is_separate(self) -> bool {
         self.0 & SEPARATE_FLAG != 0
@@ -188,12 +188,12 @@ impl<K> Watch<K> {
 #[derive(Clone, Copy)]
 pub(super) struct WatchOnOtherCore {
     pub(super) core: u32,
-    pub(super) watch: Id,
-    /// The index of the operation's previous `WatchOnOtherCore`, or [`NONE`].
+    pub(super) watch: RecordId,
+    /// The index of the operation's previous `WatchOnOtherCore`, or [`NO_RECORD`].
     pub(super) previous_index: u32,
 }
 
-/// The result of looking up a key before adding a watch. `first_watch` is `NONE` if the key has no
+/// The result of looking up a key before adding a watch. `first_watch` is `NO_RECORD` if the key has no
 /// watch.
 pub(super) struct KeyEntry<K> {
     pub(super) key: K,
@@ -207,7 +207,7 @@ pub(super) enum WatchingOperation {
     /// The index of an operation of this core.
     Local(u32),
     /// An operation of another `core`, and the operation's watch on this core.
-    Remote { core: u32, operation: Id, watch: Id },
+    Remote { core: u32, operation: RecordId, watch: RecordId },
 }
 
 /// The operations that watch the key of a new event.
@@ -227,7 +227,7 @@ pub(super) enum FoundWatchers<Op> {
 #[must_use]
 pub(super) enum ConditionCheckOutcome {
     /// The condition holds, and the table has removed the operation.
-    /// `last_watch_on_other_core_index` may be [`NONE`].
+    /// `last_watch_on_other_core_index` may be [`NO_RECORD`].
     ConditionHeld { last_watch_on_other_core_index: u32 },
     /// The operation was forced to complete or has expired. The caller must remove and complete the
     /// operation.
@@ -243,7 +243,7 @@ impl<K, Op> ParkedOperation<K, Op> {
     #[inline]
     fn check_out(&mut self) -> Option<Op> {
         let operation = self.operation.take();
-        self.check_again = operation.is_none();
+        self.must_check_again = operation.is_none();
         operation
     }
 
@@ -303,12 +303,12 @@ impl<K, Op> Table<K, Op> {
 
     /// Returns the record of an operation, unless it was removed.
     #[inline]
-    fn get(&mut self, id: Id) -> Option<&mut ParkedOperation<K, Op>> {
+    fn get(&mut self, id: RecordId) -> Option<&mut ParkedOperation<K, Op>> {
         let parked = self.operations.get_mut(id.index)?;
         (parked.id_number == Some(id.number)).then_some(parked)
     }
 
-    pub(super) fn is_parked(&mut self, id: Id) -> bool {
+    pub(super) fn is_parked(&mut self, id: RecordId) -> bool {
         self.get(id).is_some()
     }
 
@@ -320,7 +320,7 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// [Checks out](Self::check_out) an operation, unless it was removed.
-    pub(super) fn check_out_by_id(&mut self, id: Id) -> Option<Op> {
+    pub(super) fn check_out_by_id(&mut self, id: RecordId) -> Option<Op> {
         self.get(id)?.check_out()
     }
 
@@ -337,15 +337,15 @@ impl<K, Op> Table<K, Op> {
     ) -> ConditionCheckOutcome {
         let occupied = self.operations.occupied_record(index);
         let parked = &mut *occupied.record;
-        if let Some(how) = parked.completion {
-            ConditionCheckOutcome::ForcedOrExpired(how)
+        if let Some(completion) = parked.completion {
+            ConditionCheckOutcome::ForcedOrExpired(completion)
         } else if condition_holds && parked.try_cancel_timer() {
             let freed = FreedRecordContents::free(occupied);
             self.count_completion(Completion::Condition);
             let last_watch_on_other_core_index = self.unlink_watches(index, freed);
             ConditionCheckOutcome::ConditionHeld { last_watch_on_other_core_index }
-        } else if parked.check_again && !is_second_check {
-            parked.check_again = false;
+        } else if parked.must_check_again && !is_second_check {
+            parked.must_check_again = false;
             ConditionCheckOutcome::CheckAgain
         } else {
             ConditionCheckOutcome::Waits
@@ -357,7 +357,7 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Cancels the timer of an operation. See [`ParkedOperation::try_cancel_timer`].
-    pub(super) fn try_cancel_timer(&mut self, id: Id) -> bool {
+    pub(super) fn try_cancel_timer(&mut self, id: RecordId) -> bool {
         self.get(id).is_some_and(|parked| parked.try_cancel_timer())
     }
 
@@ -365,22 +365,22 @@ impl<K, Op> Table<K, Op> {
     /// operation. Returns `None` if the operation is checked out: the operation then completes
     /// after its check. Also returns `None` if the operation has ended: a program may run the
     /// drained timer of an ended operation.
-    pub(super) fn complete_and_take(&mut self, index: u32, how: Completion) -> Option<Op> {
+    pub(super) fn complete_and_take(&mut self, index: u32, completion: Completion) -> Option<Op> {
         let parked = self.operations.get_mut(index).filter(|parked| parked.completion.is_none())?;
         let operation = parked.operation.take();
-        parked.completion = Some(how);
+        parked.completion = Some(completion);
         operation
     }
 
     /// Takes an operation and cancels its timer. Returns `None` if the operation is checked out or
     /// has ended.
-    pub(super) fn cancel_timer_and_take(&mut self, id: Id) -> Option<Op> {
+    pub(super) fn cancel_timer_and_take(&mut self, id: RecordId) -> Option<Op> {
         let parked = self.get(id).filter(|parked| parked.operation.is_some())?;
         if parked.try_cancel_timer() { parked.operation.take() } else { None }
     }
 
     /// Frees the record of an operation and removes its watches on this core. Returns the index of
-    /// the operation's latest [`WatchOnOtherCore`], or [`NONE`].
+    /// the operation's latest [`WatchOnOtherCore`], or [`NO_RECORD`].
     pub(super) fn remove(&mut self, index: u32) -> u32 {
         let freed = FreedRecordContents::free(self.operations.occupied_record(index));
         self.unlink_watches(index, freed)
@@ -402,7 +402,7 @@ impl<K, Op> Table<K, Op> {
                 next = self.remove_separate_watch(next.index());
             }
         }
-        if index_for_free_list != NONE {
+        if index_for_free_list != NO_RECORD {
             self.put_operation_in_free_list(index_for_free_list);
         }
         last_watch_on_other_core_index
@@ -420,7 +420,7 @@ impl<K, Op> Table<K, Op> {
         let (separate, index_for_free_list) = self.separate_watches.occupied_record(index).free();
         separate.id_number = None;
         let watch = separate.watch.copy_and_take_key();
-        if index_for_free_list != NONE
+        if index_for_free_list != NO_RECORD
             && self.separate_watches.put_in_free_list(index_for_free_list)
         {
             self.request_trim();
@@ -431,9 +431,9 @@ impl<K, Op> Table<K, Op> {
     /// Records an operation's watch on another core. Returns false if the operation has ended.
     pub(super) fn try_record_watch_on_other_core(
         &mut self,
-        operation: Id,
+        operation: RecordId,
         core: u32,
-        watch: Id,
+        watch: RecordId,
     ) -> bool {
         let index = self.watches_on_other_cores.vacant_index();
         let Some(parked) = self.get(operation) else { return false };
@@ -448,7 +448,7 @@ impl<K, Op> Table<K, Op> {
         let occupied = self.watches_on_other_cores.occupied_record(index);
         let watch = *occupied.record;
         let (_, index_for_free_list) = occupied.free();
-        if index_for_free_list != NONE
+        if index_for_free_list != NO_RECORD
             && self.watches_on_other_cores.put_in_free_list(index_for_free_list)
         {
             self.request_trim();
@@ -457,7 +457,7 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Removes a watch of another core's operation, unless the watch was removed before.
-    pub(super) fn remove_remote_watch(&mut self, watch: Id) {
+    pub(super) fn remove_remote_watch(&mut self, watch: RecordId) {
         let found = self.separate_watches.get(watch.index);
         if found.is_some_and(|found| found.id_number == Some(watch.number)) {
             self.remove_separate_watch(watch.index);
@@ -482,7 +482,7 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Returns `next`, the watch after the watch `index` in the ring, or `NONE` if `index` is the
+    /// Returns `next`, the watch after the watch `index` in the ring, or `NO_RECORD` if `index` is the
     /// ring's last watch.
     #[inline]
     fn next_unless_last(&self, next: WatchIndex, index: WatchIndex) -> WatchIndex {
@@ -564,7 +564,7 @@ impl<K, Op> Table<K, Op> {
         key
     }
 
-    /// Returns the first watch in the chain of a hash, or `NONE` if the chain is empty.
+    /// Returns the first watch in the chain of a hash, or `NO_RECORD` if the chain is empty.
     #[inline]
     fn chain_head(&self, hash: u32) -> WatchIndex {
         let chain = hash as usize & self.chain_mask;
@@ -716,7 +716,7 @@ impl<K, Op> Table<K, Op> {
                 WatchingOperation::Remote {
                     core,
                     operation,
-                    watch: Id { number, index: reached.index() },
+                    watch: RecordId { number, index: reached.index() },
                 }
             };
             (number, watcher, &separate.watch)
@@ -734,7 +734,7 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Returns the operations of other cores that watch this core's keys, once for each watch.
-    pub(super) fn all_remote_watchers(&self) -> impl Iterator<Item = (u32, Id)> {
+    pub(super) fn all_remote_watchers(&self) -> impl Iterator<Item = (u32, RecordId)> {
         let watches = self.separate_watches.iter().map(|(_, watch)| watch);
         let others =
             watches.filter(|watch| watch.id_number.is_some() && watch.operation_core != LOCAL_CORE);
@@ -742,12 +742,12 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Returns the id of the operation at `index`, if its record is in use.
-    pub(super) fn id_at(&self, index: u32) -> Option<Id> {
+    pub(super) fn id_at(&self, index: u32) -> Option<RecordId> {
         let number = self.operations.get(index)?.id_number?;
-        Some(Id { number, index })
+        Some(RecordId { number, index })
     }
 
-    pub(super) fn ids(&self) -> impl Iterator<Item = Id> {
+    pub(super) fn ids(&self) -> impl Iterator<Item = RecordId> {
         self.operations.iter().filter_map(|(index, _)| self.id_at(index))
     }
 
@@ -755,8 +755,8 @@ impl<K, Op> Table<K, Op> {
         self.operations.len as usize
     }
 
-    pub(super) fn count_completion(&mut self, how: Completion) {
-        match how {
+    pub(super) fn count_completion(&mut self, completion: Completion) {
+        match completion {
             Completion::Condition => self.totals.by_condition += 1,
             Completion::Forced => self.totals.forced += 1,
             Completion::Expired => self.totals.expired += 1,
@@ -785,18 +785,18 @@ impl<K, Op> Table<K, Op> {
     /// If a removal of chains is in progress, removes some chains. Before a long sleep, frees all
     /// spare pages, and removes more chains than in a turn. Returns true if further calls may free
     /// memory.
-    pub(super) fn trim(&mut self, is_long_sleep: bool) -> bool {
+    pub(super) fn trim_memory(&mut self, is_before_long_sleep: bool) -> bool {
         self.turns_in_trim_interval += 1;
-        if is_long_sleep || self.turns_in_trim_interval >= PURGATORY_TRIM_INTERVAL_TURNS {
+        if is_before_long_sleep || self.turns_in_trim_interval >= PURGATORY_TRIM_INTERVAL_TURNS {
             self.turns_in_trim_interval = 0;
-            self.operations.end_trim_interval(is_long_sleep);
-            self.separate_watches.end_trim_interval(is_long_sleep);
-            self.watches_on_other_cores.end_trim_interval(is_long_sleep);
+            self.operations.end_trim_interval(is_before_long_sleep);
+            self.separate_watches.end_trim_interval(is_before_long_sleep);
+            self.watches_on_other_cores.end_trim_interval(is_before_long_sleep);
             self.end_chain_trim_interval();
         }
-        self.is_removing_chains |= is_long_sleep && self.has_surplus_chains();
+        self.is_removing_chains |= is_before_long_sleep && self.has_surplus_chains();
         if self.is_removing_chains {
-            let (chains, bytes) = if is_long_sleep {
+            let (chains, bytes) = if is_before_long_sleep {
                 (PURGATORY_CHAINS_REMOVED_PER_SLEEP_MAX, PURGATORY_CHAIN_BYTES_FREED_PER_SLEEP_MAX)
             } else {
                 (PURGATORY_CHAINS_REMOVED_PER_TURN_MAX, PURGATORY_CHAIN_BYTES_FREED_PER_TURN_MAX)
@@ -874,7 +874,7 @@ impl<K: Eq, Op> Table<K, Op> {
         operation: Op,
         timer: LocalHandle,
         entry: Option<KeyEntry<K>>,
-    ) -> Id {
+    ) -> RecordId {
         let (number, watch_index) = (self.next_id_number(), WatchIndex::inline(index));
         let inline_watch =
             entry.map_or(Watch::UNLINKED, |entry| self.link_new_watch(watch_index, entry));
@@ -884,13 +884,13 @@ impl<K: Eq, Op> Table<K, Op> {
         parked.timer = timer;
         parked.operation = Some(operation);
         parked.inline_watch = inline_watch;
-        parked.last_watch_on_other_core_index = NONE;
+        parked.last_watch_on_other_core_index = NO_RECORD;
         parked.completion = None;
-        Id { number, index }
+        RecordId { number, index }
     }
 
     /// Adds a watch. Returns false if the operation has ended.
-    pub(super) fn try_watch(&mut self, operation: Id, hash: u32, key: K) -> bool {
+    pub(super) fn try_watch(&mut self, operation: RecordId, hash: u32, key: K) -> bool {
         let entry = self.look_up_key(hash, key);
         let Some(parked) = self.get(operation) else {
             self.defer_drop(entry.key);
@@ -914,19 +914,19 @@ impl<K: Eq, Op> Table<K, Op> {
     pub(super) fn add_remote_watch(
         &mut self,
         operation_core: u32,
-        operation: Id,
+        operation: RecordId,
         hash: u32,
         key: K,
-    ) -> Id {
+    ) -> RecordId {
         let (entry, number) = (self.look_up_key(hash, key), self.next_id_number());
-        Id { number, index: self.add_separate_watch(number, operation_core, operation, entry) }
+        RecordId { number, index: self.add_separate_watch(number, operation_core, operation, entry) }
     }
 
     fn add_separate_watch(
         &mut self,
         id_number: NonZeroU64,
         operation_core: u32,
-        operation: Id,
+        operation: RecordId,
         entry: KeyEntry<K>,
     ) -> u32 {
         let index = self.separate_watches.vacant_index();
@@ -1032,31 +1032,31 @@ impl<K, Op> Record for ParkedOperation<K, Op> {
         timer: LocalHandle::NO_TIMER,
         operation: None,
         inline_watch: Watch::UNLINKED,
-        last_watch_on_other_core_index: NONE,
+        last_watch_on_other_core_index: NO_RECORD,
         completion: None,
-        check_again: false,
+        must_check_again: false,
     };
 
     #[inline]
-    fn next_free(&mut self) -> &mut u32 {
+    fn next_free_index(&mut self) -> &mut u32 {
         &mut self.last_watch_on_other_core_index
     }
 }
 
 impl<K> Record for SeparateWatch<K> {
     const FREE_RECORD: Self =
-        Self { id_number: None, operation: Id::NONE, operation_core: NONE, watch: Watch::UNLINKED };
+        Self { id_number: None, operation: RecordId::NONE, operation_core: NO_RECORD, watch: Watch::UNLINKED };
 
     #[inline]
-    fn next_free(&mut self) -> &mut u32 {
+    fn next_free_index(&mut self) -> &mut u32 {
         &mut self.operation_core
     }
 }
 
 impl Record for WatchOnOtherCore {
-    const FREE_RECORD: Self = Self { core: LOCAL_CORE, watch: Id::NONE, previous_index: NONE };
+    const FREE_RECORD: Self = Self { core: LOCAL_CORE, watch: RecordId::NONE, previous_index: NO_RECORD };
 
-    fn next_free(&mut self) -> &mut u32 {
+    fn next_free_index(&mut self) -> &mut u32 {
         &mut self.previous_index
     }
 }
@@ -1071,24 +1071,24 @@ mod tests {
         key % 4
     }
 
-    fn watch(table: &mut TestTable, operation: Id, keys: &[u32]) {
+    fn watch(table: &mut TestTable, operation: RecordId, keys: &[u32]) {
         for &key in keys {
             assert!(table.try_watch(operation, hash(key), key));
         }
     }
 
-    fn add(table: &mut TestTable, keys: &[u32]) -> Id {
+    fn add(table: &mut TestTable, keys: &[u32]) -> RecordId {
         let id = table.insert_parked(table.vacant_index(), 0, LocalHandle::NO_TIMER, None);
         watch(table, id, keys);
         id
     }
 
-    fn remove(table: &mut TestTable, id: Id) {
+    fn remove(table: &mut TestTable, id: RecordId) {
         table.operations.record_mut(id.index).operation = None;
-        assert_eq!(table.remove(id.index), NONE);
+        assert_eq!(table.remove(id.index), NO_RECORD);
     }
 
-    fn watchers(table: &TestTable, key: u32) -> Vec<Id> {
+    fn watchers(table: &TestTable, key: u32) -> Vec<RecordId> {
         let watchers = table.watchers(hash(key), &key);
         watchers
             .map(|watcher| match watcher {
@@ -1111,15 +1111,15 @@ mod tests {
         assert_eq!(size_of::<SeparateWatch<u64>>(), size_of::<Watch<u64>>() + 24);
         assert_eq!(size_of::<ParkedOperation<u64, [u64; 3]>>(), size_of::<Watch<u64>>() + 64);
         assert_eq!(size_of::<WatchOnOtherCore>(), 20);
-        assert_eq!(size_of::<Option<Id>>(), 12);
+        assert_eq!(size_of::<Option<RecordId>>(), 12);
     }
 
     #[test]
     fn watches_keep_their_order_when_an_operation_ends() {
         for removed in 0..4 {
             let mut table = TestTable::new();
-            let mut ids: Vec<Id> = (0..4).map(|_| add(&mut table, &[7, 3, 7])).collect();
-            let twice = |ids: &[Id]| ids.iter().flat_map(|&id| [id; 2]).collect::<Vec<_>>();
+            let mut ids: Vec<RecordId> = (0..4).map(|_| add(&mut table, &[7, 3, 7])).collect();
+            let twice = |ids: &[RecordId]| ids.iter().flat_map(|&id| [id; 2]).collect::<Vec<_>>();
             assert_eq!((watchers(&table, 7), watchers(&table, 3)), (twice(&ids), ids.clone()));
             remove(&mut table, ids.remove(removed));
             assert_eq!((watchers(&table, 7), watchers(&table, 3)), (twice(&ids), ids.clone()));
@@ -1133,7 +1133,7 @@ mod tests {
     #[test]
     fn keys_of_one_chain_are_distinguished() {
         let mut table = TestTable::new();
-        let ids: Vec<Id> = (0..40).map(|key| add(&mut table, &[key])).collect();
+        let ids: Vec<RecordId> = (0..40).map(|key| add(&mut table, &[key])).collect();
         for removed in [36, 0, 20, 16, 4] {
             remove(&mut table, ids[removed]);
         }
@@ -1152,7 +1152,7 @@ mod tests {
         assert_eq!({ first.index }, { second.index });
         assert!(table.get(first).is_none() && table.get(second).is_some());
         remove(&mut table, second);
-        while table.trim(true) {}
+        while table.trim_memory(true) {}
         let third = add(&mut table, &[1]);
         assert!(table.get(first).is_none() && table.get(second).is_none());
         assert!(!table.try_watch(first, 0, 0) && table.get(third).is_some());
@@ -1161,7 +1161,7 @@ mod tests {
     #[test]
     fn a_second_unwatch_does_not_end_a_later_watch() {
         let mut table = TestTable::new();
-        let remote_operation = Id { number: NonZeroU64::MIN, index: 5 };
+        let remote_operation = RecordId { number: NonZeroU64::MIN, index: 5 };
         let watch = table.add_remote_watch(3, remote_operation, hash(1), 1);
         assert_eq!(table.all_remote_watchers().collect::<Vec<_>>(), [(3, remote_operation)]);
         table.remove_remote_watch(watch);
@@ -1190,7 +1190,7 @@ mod tests {
     fn an_event_skips_watches_removed_or_added_during_it() {
         for removed in 0..5 {
             let mut table = TestTable::new();
-            let ids: Vec<Id> = (0..5).map(|_| add(&mut table, &[9])).collect();
+            let ids: Vec<RecordId> = (0..5).map(|_| add(&mut table, &[9])).collect();
             let mut outer = begin_walk(&table);
             let mut seen_by_outer = vec![advance_event(&mut table, &mut outer).expect("the first")];
             let mut inner = begin_walk(&table);
@@ -1219,7 +1219,7 @@ mod tests {
     }
 
     fn add_and_remove(table: &mut TestTable, operations: u32) {
-        let ids: Vec<Id> = (0..operations).map(|key| add(table, &[key, 1, 2])).collect();
+        let ids: Vec<RecordId> = (0..operations).map(|key| add(table, &[key, 1, 2])).collect();
         for id in ids {
             remove(table, id);
         }
@@ -1236,7 +1236,7 @@ mod tests {
         add_and_remove(&mut table, 100);
         let large = capacities(&table);
         for _ in 0..10 * PURGATORY_TRIM_INTERVAL_TURNS {
-            assert!(table.trim(false), "there is memory to free");
+            assert!(table.trim_memory(false), "there is memory to free");
             add_and_remove(&mut table, 100);
             // In a unit test, the first page has room for four records, and each later page for
             // two.
@@ -1244,15 +1244,15 @@ mod tests {
             assert!(now.iter().zip(large).all(|(&now, large)| now + 2 >= large), "{now:?}");
         }
         for _ in 0..2 * PURGATORY_TRIM_INTERVAL_TURNS {
-            table.trim(false);
+            table.trim_memory(false);
             add_and_remove(&mut table, 10);
         }
         let small = capacities(&table);
         assert!(small[2] < large[2], "{small:?} {large:?}");
         for _ in 0..10 * PURGATORY_TRIM_INTERVAL_TURNS {
-            table.trim(false);
+            table.trim_memory(false);
         }
-        assert!(!table.trim(false), "there is nothing to free");
+        assert!(!table.trim_memory(false), "there is nothing to free");
         assert_only_spare_memory(&table);
     }
 
@@ -1264,19 +1264,19 @@ mod tests {
 
     #[test]
     fn one_operation_keeps_one_page_and_few_chains() {
-        for is_long_sleep in [false, true] {
+        for is_before_long_sleep in [false, true] {
             let mut table = TestTable::new();
-            let ids: Vec<Id> = (0..500).map(|key| add(&mut table, &[key, 1_000 + key])).collect();
+            let ids: Vec<RecordId> = (0..500).map(|key| add(&mut table, &[key, 1_000 + key])).collect();
             for &id in ids[..250].iter().chain(&ids[251..]) {
                 remove(&mut table, id);
             }
             let mut turns = 1;
             let mut chains = table.chain_heads.len();
-            while table.trim(is_long_sleep) {
+            while table.trim_memory(is_before_long_sleep) {
                 assert!(table.chain_heads.len() + PURGATORY_CHAINS_REMOVED_PER_TURN_MAX >= chains);
                 (turns, chains) = (turns + 1, table.chain_heads.len());
             }
-            assert_eq!(turns == 1, is_long_sleep);
+            assert_eq!(turns == 1, is_before_long_sleep);
             let [operations, watches, chains] = capacities(&table);
             assert!(operations <= 4 && watches <= 4, "{operations} {watches}");
             assert!(chains <= 2 * SHRINK_ABOVE_CHAINS_PER_KEY, "{chains}");
@@ -1312,7 +1312,7 @@ mod tests {
         let mut table = TestTable::new();
         add_and_remove(&mut table, if cfg!(miri) { 100 } else { 2_000 });
         let mut capacity = table.chain_heads.capacity();
-        while table.trim(false) {
+        while table.trim_memory(false) {
             let freed = (capacity - table.chain_heads.capacity()) * size_of::<WatchIndex>();
             assert!(
                 freed <= PURGATORY_CHAIN_BYTES_FREED_PER_TURN_MAX,
@@ -1329,7 +1329,7 @@ mod tests {
         let mut table = TestTable::new();
         add_and_remove(&mut table, 4_000);
         let (mut sleeps, mut chains) = (1, table.chain_heads.len());
-        while table.trim(true) {
+        while table.trim_memory(true) {
             let removed = chains - table.chain_heads.len();
             assert_eq!(removed, PURGATORY_CHAINS_REMOVED_PER_SLEEP_MAX, "of {chains} chains");
             (sleeps, chains) = (sleeps + 1, table.chain_heads.len());
@@ -1347,7 +1347,7 @@ mod tests {
         // The operations in `pair` are in the current page, so their removal frees no page, and
         // only surplus chains can request a trim.
         let pair = [0, 1].map(|key| add(&mut table, &[key]));
-        while table.trim(false) {}
+        while table.trim_memory(false) {}
         let chains = table.chain_heads.len();
         assert!(chains > PURGATORY_SPARE_CHAINS_MAX && !table.trim_is_requested, "{chains}");
         for id in pair {
@@ -1367,15 +1367,15 @@ mod tests {
             .for_each(|_| assert!(table.try_record_watch_on_other_core(removed_id, 3, removed_id)));
         table.operations.record_mut(removed_id.index).operation = None;
         let mut latest = table.remove(removed_id.index);
-        while latest != NONE {
+        while latest != NO_RECORD {
             latest = table.take_watch_on_other_core(latest).previous_index;
         }
         assert!(table.watches_on_other_cores.capacity() > 4);
-        table.trim(true);
+        table.trim_memory(true);
         assert!(table.watches_on_other_cores.capacity() <= 4);
         assert_eq!(watchers(&table, 5), [kept_id]);
         remove(&mut table, kept_id);
-        assert!(!table.trim(true));
+        assert!(!table.trim_memory(true));
         assert_only_spare_memory(&table);
     }
 }

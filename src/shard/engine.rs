@@ -20,7 +20,7 @@ use crate::{
     },
     config::Config,
     cross_core::{
-        call_site::{AddRecord, CallSite},
+        call_site::{TimerOrigin, CallSite},
         callback::{BuildInPlace, Callback, CallbackPtr},
         handle::TimerHandle,
         hooks::Hooks,
@@ -153,7 +153,7 @@ impl<T> Engine<T> {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.stats.live as usize
+        self.stats.live_count as usize
     }
 
     /// Returns true if the owner has pages for timers that other threads have added.
@@ -173,7 +173,7 @@ impl<T> Engine<T> {
 
     /// Returns true if a pass is in progress and must still take messages out of the mailbox.
     fn has_untaken_messages(&self) -> bool {
-        self.stats.in_pass && self.backlog.must_take_from_mailbox(&self.shared.mailbox)
+        self.stats.is_in_pass && self.backlog.must_take_from_mailbox(&self.shared.mailbox)
     }
 
     #[inline(always)]
@@ -181,7 +181,7 @@ impl<T> Engine<T> {
         if !self.try_read_clock() {
             self.read_clock_slow();
         }
-        self.clock.latest
+        self.clock.latest_reading
     }
 
     #[inline(never)]
@@ -195,7 +195,7 @@ impl<T> Engine<T> {
     #[inline]
     pub(super) fn publish_clock(&self) {
         if self.clock.source.is_virtual() {
-            self.shared.publish_clock_nanos(self.clock.latest.min);
+            self.shared.publish_clock_nanos(self.clock.latest_reading.min);
         }
     }
 
@@ -219,7 +219,7 @@ impl<T> Engine<T> {
         if let TimerKind::Periodic = kind
             && let Some(period) = when.as_delay()
         {
-            let period = self.clock.tick.clamp_period_nanos(period);
+            let period = self.clock.tick_length.clamp_period_nanos(period);
             return TimerSchedule { due: self.nanos_after(period), period };
         }
         TimerSchedule { due: self.deadline_nanos(when), period: 0 }
@@ -234,7 +234,7 @@ impl<T> Engine<T> {
                 let due = self.nanos_after(delay);
                 // Rounding up to a tick would delay a timer with a zero delay. So the deadline of a
                 // zero delay is lowered by almost a tick, and the next turn fires the timer.
-                self.clock.tick.backdate_if_elapsed(due, delay == 0)
+                self.clock.tick_length.backdate_if_elapsed(due, delay == 0)
             }
             (RequestedTime::AtNanos(nanos), _) => nanos,
             _ => self.deadline_nanos_slow(when),
@@ -249,7 +249,7 @@ impl<T> Engine<T> {
 
     #[inline]
     pub(crate) fn has_elapsed(&mut self, nanos: u64) -> bool {
-        if self.clock.latest.min >= nanos {
+        if self.clock.latest_reading.min >= nanos {
             return true;
         }
         let now = self.read_clock();
@@ -270,7 +270,7 @@ impl<T> Engine<T> {
         if self.is_closed {
             return Err(AddErrorReason::ShutDown);
         }
-        let free_room = u64::from(self.live_limit.saturating_sub(self.stats.live));
+        let free_room = u64::from(self.live_limit.saturating_sub(self.stats.live_count));
         let generations_left = (OWNER_GENERATION_MAX + 1).saturating_sub(self.next_generation);
         let allowed_adds = free_room.min(generations_left).min(max_adds);
         self.add_allowance_end = self.stats.counts.added + allowed_adds;
@@ -290,16 +290,16 @@ impl<T> Engine<T> {
         debug_assert!(self.has_add_allowance());
         // The function of a `Clock::from_fn` may panic, so the add reads the clock before it
         // changes the engine.
-        let add_record = AddRecord::new(call_site, || self.clock.now());
+        let timer_origin = TimerOrigin::new(call_site, || self.clock.now());
         let index = self.nodes.take_node().ok_or(AddErrorReason::Full)?;
         let generation = self.next_generation;
         self.next_generation += 1;
         self.stats.counts.added += 1;
-        self.stats.live += 1;
+        self.stats.live_count += 1;
         let node = self.nodes.entry(index);
         let payload = payload.take().expect("a payload is added once");
-        node.arm(generation, kind, payload, add_record);
-        self.wheel.link(&self.nodes, node, self.clock.tick.deadline_tick(schedule.due));
+        node.arm(generation, kind, payload, timer_origin);
+        self.wheel.link(&self.nodes, node, self.clock.tick_length.deadline_tick(schedule.due));
         if let TimerKind::Periodic = kind {
             *self.nodes.schedule_mut(index) = schedule;
         }
@@ -314,8 +314,8 @@ impl<T> Engine<T> {
     ///   payload.
     /// - [`FreeWhen::Now`]: `wants_payload` returned true. The caller must call
     ///   [`take_payload_cancelled_by_owner`](Self::take_payload_cancelled_by_owner), or drop the
-    ///   payload in place and [free](Self::free) the node.
-    /// - [`FreeWhen::Later`]: the node stays in use until a message about the timer is consumed.
+    ///   payload in place and [free](Self::free_node) the node.
+    /// - [`FreeWhen::OnMessage`]: the node stays in use until a message about the timer is consumed.
     ///   The caller must call `take_payload_cancelled_by_owner`.
     #[inline(always)]
     pub(crate) fn cancel(
@@ -329,7 +329,7 @@ impl<T> Engine<T> {
         }
         let node = self.nodes.entry(index);
         let free_when = node.state().cancel_by_owner(generation)?;
-        if free_when == FreeWhen::Later {
+        if free_when == FreeWhen::OnMessage {
             return Ok(Some(self.unlink_and_free_on_message(index)));
         }
         let wants_payload = wants_payload(node);
@@ -338,7 +338,7 @@ impl<T> Engine<T> {
         if wants_payload {
             return Ok(Some(free_when));
         }
-        self.free(index, generation);
+        self.free_node(index, generation);
         Ok(None)
     }
 
@@ -358,7 +358,7 @@ impl<T> Engine<T> {
         self.wheel.unlink(&self.nodes, node);
         self.stats.count_cancelled();
         let taken = take(node);
-        self.free(handle.index(), handle.generation);
+        self.free_node(handle.index(), handle.generation);
         Some(taken)
     }
 
@@ -370,7 +370,7 @@ impl<T> Engine<T> {
     ) -> T {
         let payload = self.nodes.entry(handle.index()).take_payload();
         if let FreeWhen::Now = free_when {
-            self.free(handle.index(), handle.generation);
+            self.free_node(handle.index(), handle.generation);
         }
         payload
     }
@@ -378,10 +378,10 @@ impl<T> Engine<T> {
     /// Frees the node of an ended timer. The caller must already have counted the timer's end in
     /// `stats`.
     #[inline]
-    pub(crate) fn free(&mut self, index: u32, generation: u64) {
-        self.nodes.free(index, generation);
-        if self.stats.live == 0 {
-            self.nodes.flush_last_freed();
+    pub(crate) fn free_node(&mut self, index: u32, generation: u64) {
+        self.nodes.free_node(index, generation);
+        if self.stats.live_count == 0 {
+            self.nodes.put_last_freed_in_free_list();
         }
     }
 
@@ -391,12 +391,12 @@ impl<T> Engine<T> {
     fn unlink_and_free_on_message(&mut self, index: u32) -> FreeWhen {
         let node = self.nodes.entry(index);
         if node.is_not_admitted() {
-            self.stats.count_cancelled_before_admission(&self.shared.admission);
+            self.stats.count_cancelled_before_admission(&self.shared.admission_limit);
         } else {
             self.wheel.unlink_if_linked(&self.nodes, node);
             self.stats.count_cancelled();
         }
-        FreeWhen::Later
+        FreeWhen::OnMessage
     }
 
     /// Prefetches the node of a timer that is about to be reset, so that its cache miss overlaps
@@ -419,7 +419,7 @@ impl<T> Engine<T> {
         }
         // A concurrent remote cancel takes effect after this reset.
         self.stats.counts.resets += 1;
-        self.wheel.reset(&self.nodes, node, self.clock.tick.deadline_tick(due));
+        self.wheel.reset(&self.nodes, node, self.clock.tick_length.deadline_tick(due));
         true
     }
 
@@ -437,10 +437,10 @@ impl<T> Engine<T> {
         }
         let Some(is_periodic) = node.state().prepare_owner_reset(generation) else { return false };
         self.stats.counts.resets += 1;
-        self.wheel.reset_or_link(&self.nodes, node, self.clock.tick.deadline_tick(due));
+        self.wheel.reset_or_link(&self.nodes, node, self.clock.tick_length.deadline_tick(due));
         if is_periodic {
-            let Reading { min, max } = self.clock.latest;
-            let start = self.clock.tick.period_start_after_reset(due, min, max);
+            let Reading { min, max } = self.clock.latest_reading;
+            let start = self.clock.tick_length.period_start_after_reset(due, min, max);
             self.nodes.schedule_mut(index).due = start;
         }
         true
@@ -458,13 +458,13 @@ impl<T> Engine<T> {
             // Another thread is resetting the timer, and that thread's deadline replaces `due`.
             BeginResetOutcome::Superseded => (),
             BeginResetOutcome::Begun { .. } => {
-                let Reading { min, max } = self.clock.latest;
+                let Reading { min, max } = self.clock.latest_reading;
                 node.requested_deadline().store_nanos(due);
                 // A periodic timer counts its period from `linked_deadline`. A one-shot timer does
                 // not use `linked_deadline` before the timer is *postponable* (see the module
                 // `state`).
                 node.linked_deadline()
-                    .store_nanos(self.clock.tick.period_start_after_reset(due, min, max));
+                    .store_nanos(self.clock.tick_length.period_start_after_reset(due, min, max));
                 if node.state().end_reset_or_cancel(ResetBy::Owner)
                     == Some(StepAfterCancelOrReset::Push)
                 {
@@ -513,7 +513,7 @@ impl<T> Engine<T> {
         }
         let node = self.nodes.entry(index);
         if node.state().has_new_deadline_if_pending(handle.generation)? {
-            Some(self.clock.tick.round_up(node.requested_deadline().load_nanos()))
+            Some(self.clock.tick_length.round_up(node.requested_deadline().load_nanos()))
         } else {
             Some(self.applied_deadline_nanos(index))
         }
@@ -521,7 +521,7 @@ impl<T> Engine<T> {
 
     /// Returns the deadline that the owner last set for a live timer, in nanoseconds of the clock.
     pub(crate) fn applied_deadline_nanos(&self, index: u32) -> u64 {
-        self.clock.tick.tick_start_nanos(self.nodes.entry(index).deadline().get())
+        self.clock.tick_length.tick_start_nanos(self.nodes.entry(index).deadline().get())
     }
 
     /// Returns false if the timer is not periodic, will not run again, or is of another shard.
@@ -532,7 +532,7 @@ impl<T> Engine<T> {
             && self.nodes.try_adopt_page_of(index, generation)
             && self.nodes.entry(index).state().will_run_again(generation);
         if will_run_again {
-            let period = self.clock.tick.clamp_period_nanos(period);
+            let period = self.clock.tick_length.clamp_period_nanos(period);
             let node = self.nodes.entry(index);
             if node.is_not_admitted() {
                 // Before a periodic timer's admission, its node's `deadline` holds the period.
@@ -553,7 +553,7 @@ impl<T> Engine<T> {
         }
         let is_manual = self.clock.try_read_manual();
         if is_manual {
-            self.shared.publish_clock_nanos(self.clock.latest.min);
+            self.shared.publish_clock_nanos(self.clock.latest_reading.min);
         }
         is_manual
     }
@@ -569,7 +569,7 @@ impl<T> Engine<T> {
     /// Uses `now`, an instant that the loop has read, as a reading of the clock. Ignores `now` if
     /// it is before the latest reading.
     pub(crate) fn use_loop_reading(&mut self, now: Instant) {
-        self.clock.latest.advance_to(Reading::exact(self.clock.source.nanos_at(now)));
+        self.clock.latest_reading.advance_to(Reading::exact(self.clock.source.nanos_at(now)));
         self.publish_clock();
     }
 
@@ -585,8 +585,8 @@ impl<T> Engine<T> {
     /// true.
     #[inline(always)]
     pub(crate) fn finish_turn_if_idle(&mut self) -> bool {
-        let now = self.clock.latest.min;
-        let is_idle = now < self.clock.tick.tick_start_nanos(self.wheel.idle_until)
+        let now = self.clock.latest_reading.min;
+        let is_idle = now < self.clock.tick_length.tick_start_nanos(self.wheel.idle_until)
             && self.stats.counts.turns < self.stats.skip_passes_until_turn.get()
             && !self.nodes.may_need_trim
             && self.shared.mailbox.is_empty();
@@ -602,8 +602,8 @@ impl<T> Engine<T> {
     /// Begins a pass at the latest reading of the clock. Ends the pass if there is nothing to
     /// process.
     pub(super) fn begin_pass_and_end_if_empty(&mut self, budget: usize) {
-        let has_urgent = self.begin_pass(budget);
-        if !has_urgent
+        let has_urgent_messages = self.begin_pass(budget);
+        if !has_urgent_messages
             && self.wheel.is_pass_done()
             && !self.backlog.may_have_low_priority_messages()
         {
@@ -616,37 +616,37 @@ impl<T> Engine<T> {
     /// true if the pass must consume urgent messages before the first due timer fires.
     #[inline(always)]
     pub(crate) fn begin_pass(&mut self, budget: usize) -> bool {
-        if self.stats.in_pass {
+        if self.stats.is_in_pass {
             self.record_abandoned_pass();
         }
         self.clock.turn_start_before_last_pass =
-            mem::replace(&mut self.clock.turn_start, self.clock.latest.min);
+            mem::replace(&mut self.clock.turn_start, self.clock.latest_reading.min);
         self.stats.counts.turns += 1;
-        self.stats.in_pass = true;
+        self.stats.is_in_pass = true;
         self.stats.skip_passes_until_turn.set(0);
         self.stats.turn_length_is_unmeasured.set(true);
         self.nodes.trim_budget = SLAB_TRIMS_PER_PASS_MAX;
         self.shared.gauges.record_turn_begin(self.clock.turn_start, self.stats.counts.turns);
-        if self.nodes.needs_reclamation() {
+        if self.nodes.may_have_memory_to_reclaim() {
             self.reclaim_nodes_and_pages();
         }
         self.publish_live_count();
         // The pass consumes messages about added and reset timers before the first due timer fires.
         // So timers usually fire in tick order, regardless of which thread added or reset them.
         let message_budget = budget.min(MESSAGES_PER_TURN_MAX);
-        let has_urgent = self.backlog.begin_pass(&self.shared.mailbox, message_budget);
-        let target = self.clock.tick.tick_at(self.clock.turn_start);
-        if has_urgent || !self.wheel.try_idle_pass(target) {
+        let has_urgent_messages = self.backlog.begin_pass(&self.shared.mailbox, message_budget);
+        let target = self.clock.tick_length.tick_at(self.clock.turn_start);
+        if has_urgent_messages || !self.wheel.try_idle_pass(target) {
             self.wheel.begin_pass(&self.nodes, target, budget);
         }
-        has_urgent
+        has_urgent_messages
     }
 
     #[cold]
     fn record_abandoned_pass(&mut self) {
         self.stats.counts.turns_behind += u64::from(self.is_behind());
         self.stats.last_pass_left_work = true;
-        if self.stats.counts.turns >= self.stats.publish_at_turn.get() {
+        if self.stats.counts.turns >= self.stats.next_publish_turn.get() {
             self.publish_counts();
         }
     }
@@ -657,7 +657,7 @@ impl<T> Engine<T> {
     fn reclaim_nodes_and_pages(&mut self) {
         self.nodes.return_freed_remote_nodes();
         if self.nodes.may_need_trim && !self.is_closed {
-            self.nodes.trim();
+            self.nodes.trim_pages();
         }
     }
 
@@ -667,16 +667,16 @@ impl<T> Engine<T> {
         loop {
             let (node, deadline) = self.wheel.pop_due(&self.nodes)?;
             match node.state().claim() {
-                ClaimOutcome::Fires(run) => {
-                    let due = self.clock.tick.tick_start_nanos(deadline);
+                ClaimOutcome::Claimed(run) => {
+                    let due = self.clock.tick_length.tick_start_nanos(deadline);
                     self.stats.count_run(run.is_periodic());
                     self.stats.publish_lateness(due, &self.clock, &self.shared.gauges);
                     return Some(node.to_claimed_timer(run, due));
                 }
-                ClaimOutcome::NewDeadline { periodic } => {
+                ClaimOutcome::NewDeadline { is_periodic } => {
                     self.stats.counts.remote_resets += 1;
                     let index = node.index();
-                    if let Some(claimed) = self.apply_remote_reset(index, periodic) {
+                    if let Some(claimed) = self.apply_remote_reset(index, is_periodic) {
                         return Some(claimed);
                     }
                 }
@@ -693,13 +693,13 @@ impl<T> Engine<T> {
     pub(super) fn apply_remote_reset(
         &mut self,
         index: u32,
-        periodic: bool,
+        is_periodic: bool,
     ) -> Option<ClaimedTimer<T>> {
         let node = self.nodes.entry(index);
         let nanos = node.requested_deadline().load_nanos();
-        let deadline = self.clock.tick.deadline_tick(nanos);
-        if periodic || deadline <= self.wheel.pass_end {
-            return self.apply_remote_reset_slow(index, periodic);
+        let deadline = self.clock.tick_length.deadline_tick(nanos);
+        if is_periodic || deadline <= self.wheel.pass_end {
+            return self.apply_remote_reset_slow(index, is_periodic);
         }
         if self.wheel.try_relink_as_postponable(&self.nodes, node, deadline) {
             node.linked_deadline().store_nanos(nanos);
@@ -712,45 +712,45 @@ impl<T> Engine<T> {
     fn apply_remote_reset_slow(
         &mut self,
         index: u32,
-        mut periodic: bool,
+        mut is_periodic: bool,
     ) -> Option<ClaimedTimer<T>> {
         for _ in 0..ELAPSED_REMOTE_RESETS_MAX {
-            let deadline = self.take_requested_deadline(index, periodic);
+            let deadline = self.take_requested_deadline(index, is_periodic);
             let node = self.nodes.entry(index);
             let Err(current) = self.wheel.relink_unless_reached(&self.nodes, node, deadline) else {
                 return None;
             };
             match node.state().claim() {
-                ClaimOutcome::Fires(run) => {
+                ClaimOutcome::Claimed(run) => {
                     let claimed =
-                        node.to_claimed_timer(run, self.clock.tick.tick_start_nanos(current));
+                        node.to_claimed_timer(run, self.clock.tick_length.tick_start_nanos(current));
                     self.count_already_due_run(&claimed, deadline);
                     return Some(claimed);
                 }
-                ClaimOutcome::NewDeadline { periodic: is_periodic } => {
+                ClaimOutcome::NewDeadline { is_periodic: is_periodic_now } => {
                     self.stats.counts.remote_resets += 1;
-                    periodic = is_periodic;
+                    is_periodic = is_periodic_now;
                 }
                 ClaimOutcome::AwaitsMessage => return None,
             }
         }
         // In each iteration, another thread has reset the timer to an elapsed deadline. To end the
         // loop, the timer waits for the next pass.
-        let deadline = self.take_requested_deadline(index, periodic);
+        let deadline = self.take_requested_deadline(index, is_periodic);
         self.wheel.reset_or_link(&self.nodes, self.nodes.entry(index), deadline);
         None
     }
 
     /// Returns the tick of the requested deadline. For a periodic timer, also stores the time from
     /// which the timer now counts its period.
-    fn take_requested_deadline(&mut self, index: u32, periodic: bool) -> u64 {
+    fn take_requested_deadline(&mut self, index: u32, is_periodic: bool) -> u64 {
         let node = self.nodes.entry(index);
         let (nanos, period_start) =
             (node.requested_deadline().load_nanos(), node.linked_deadline().load_nanos());
-        if periodic {
+        if is_periodic {
             self.nodes.schedule_mut(index).due = period_start;
         }
-        self.clock.tick.deadline_tick(nanos)
+        self.clock.tick_length.deadline_tick(nanos)
     }
 
     /// Counts the run of a timer whose remote add or reset requested the tick `deadline`, which the
@@ -759,7 +759,7 @@ impl<T> Engine<T> {
     fn count_already_due_run(&mut self, claimed: &ClaimedTimer<T>, deadline: u64) {
         self.stats.count_run(claimed.run.is_periodic());
         // A deadline of zero means "run at once", which is never late.
-        let deadline_nanos = self.clock.tick.tick_start_nanos(deadline);
+        let deadline_nanos = self.clock.tick_length.tick_start_nanos(deadline);
         if deadline_nanos > 0 {
             self.stats.publish_lateness(deadline_nanos, &self.clock, &self.shared.gauges);
         }
@@ -770,8 +770,8 @@ impl<T> Engine<T> {
     #[inline(always)]
     pub(crate) fn finish_run(&mut self, claimed: ClaimedTimer<T>) {
         let (index, generation) = (claimed.index, claimed.run.generation());
-        if let FreeWhen::Now = claimed.finish() {
-            self.free(index, generation);
+        if let FreeWhen::Now = claimed.finish_run() {
+            self.free_node(index, generation);
         }
     }
 
@@ -788,7 +788,7 @@ impl<T> Engine<T> {
             // A canceller of a running timer leaves the payload in the node.
             return Err(node.take_payload());
         }
-        self.wheel.link(&self.nodes, node, self.clock.tick.deadline_tick(next));
+        self.wheel.link(&self.nodes, node, self.clock.tick_length.deadline_tick(next));
         Ok(next)
     }
 
@@ -800,44 +800,44 @@ impl<T> Engine<T> {
     pub(crate) fn next_turn_nanos(&self) -> Option<u64> {
         // Queued messages may request an elapsed deadline, so the loop must call `turn` at once.
         if !self.backlog.is_empty()
-            || self.shared.mailbox.has_urgent()
+            || self.shared.mailbox.has_urgent_messages()
             || self.has_untaken_messages()
         {
             return Some(self.clock.turn_start);
         }
-        let next = self.wheel.next_pass_tick().map(|tick| self.clock.tick.tick_start_nanos(tick));
+        let next = self.wheel.next_pass_tick().map(|tick| self.clock.tick_length.tick_start_nanos(tick));
         next.filter(|&nanos| nanos < u64::MAX)
     }
 
-    /// Returns the duration from now to `until`, a time in nanoseconds of the clock; `None` means
-    /// for ever. Unless the caller is a callback, also publishes the counts and `until` for metrics
+    /// Returns the duration from now to `sleep_end`, a time in nanoseconds of the clock; `None` means
+    /// for ever. Unless the caller is a callback, also publishes the counts and `sleep_end` for metrics
     /// and watchdogs.
-    pub(crate) fn publish_next_due(&self, until: Option<u64>) -> Option<Duration> {
+    pub(crate) fn publish_next_due(&self, sleep_end: Option<u64>) -> Option<Duration> {
         let now = self.clock.source.nanos();
         // Remote adds may now use the room of timers cancelled since the last turn.
         self.publish_live_count();
         // If payloads are callbacks, each turn ends its own pass. So if a pass is in progress, the
         // caller is a callback, and the loop is not about to sleep.
-        if !(self.stats.in_pass && self.shared.slab.holds_callbacks) {
+        if !(self.stats.is_in_pass && self.shared.slab.holds_callbacks) {
             self.publish_counts();
             let (stats, gauges) = (&self.stats, &self.shared.gauges);
-            gauges.set_next_due(self.clock.wake_up_time_to_publish(until));
-            if stats.in_pass {
+            gauges.set_next_due(self.clock.wake_up_time_to_publish(sleep_end));
+            if stats.is_in_pass {
                 // The loop abandons the pass and sleeps, so the turn ends here.
                 gauges.record_turn_end(stats.counts.turns);
             }
             if stats.turn_length_is_unmeasured.replace(false) {
-                let end = now.max(self.clock.latest.min);
+                let end = now.max(self.clock.latest_reading.min);
                 gauges.raise_longest_turn(end.saturating_sub(self.clock.turn_start));
             }
         }
-        until.map(|nanos| self.clock.time_until(nanos, now))
+        sleep_end.map(|nanos| self.clock.time_until(nanos, now))
     }
 
     /// Returns the time until which the owner may sleep; `None` means for ever. The second value is
     /// true if a remote cancel must end this sleep, so that the owner drops the payload in time.
     pub(crate) fn sleep_end(&self) -> (Option<u64>, bool) {
-        let (now, next) = (self.clock.latest.min, self.next_turn_nanos());
+        let (now, next) = (self.clock.latest_reading.min, self.next_turn_nanos());
         let drop_cancelled_within = self.drop_cancelled_within_nanos;
         if drop_cancelled_within == u64::MAX {
             return (next, false);
@@ -858,37 +858,37 @@ impl<T> Engine<T> {
     /// surplus pages remain, [shortens](Self::shorten_long_sleep) the sleep, so that a later turn
     /// can free them.
     pub(crate) fn sleep_end_after_trim(&mut self) -> (Option<u64>, bool, bool) {
-        let (mut until, ends_on_cancel) = self.sleep_end();
-        let is_long = self.is_long_sleep(until);
+        let (mut sleep_end, ends_on_cancel) = self.sleep_end();
+        let is_long = self.is_long_sleep(sleep_end);
         if is_long && !self.is_closed {
             self.nodes.return_freed_remote_nodes();
             // With virtual time, the sleep is not shortened, so this call frees all pages.
             let is_virtual = self.shared.clock.is_virtual();
             let trims_max = if is_virtual { usize::MAX } else { SLAB_TRIMS_PER_SLEEP_MAX };
-            self.nodes.trim_repeatedly(trims_max);
-            until = self.shorten_long_sleep(until);
+            self.nodes.trim_pages_repeatedly(trims_max);
+            sleep_end = self.shorten_long_sleep(sleep_end);
         }
-        (until, ends_on_cancel, is_long)
+        (sleep_end, ends_on_cancel, is_long)
     }
 
     /// Shortens a long sleep to `LONG_SLEEP_NANOS` if surplus pages remain, so that the next turn
-    /// can free some of these pages. With virtual time, always returns `until`, because runs must
+    /// can free some of these pages. With virtual time, always returns `sleep_end`, because runs must
     /// be repeatable.
-    pub(super) fn shorten_long_sleep(&self, until: Option<u64>) -> Option<u64> {
+    pub(super) fn shorten_long_sleep(&self, sleep_end: Option<u64>) -> Option<u64> {
         if !self.nodes.has_pages_to_free() || self.shared.clock.is_virtual() {
-            return until;
+            return sleep_end;
         }
         let shortened_end = self.shortest_long_sleep_end();
-        Some(until.map_or(shortened_end, |until| until.min(shortened_end)))
+        Some(sleep_end.map_or(shortened_end, |sleep_end| sleep_end.min(shortened_end)))
     }
 
     /// Returns the end of a sleep of `LONG_SLEEP_NANOS` that begins now.
     pub(crate) fn shortest_long_sleep_end(&self) -> u64 {
-        self.clock.latest.min.saturating_add(LONG_SLEEP_NANOS)
+        self.clock.latest_reading.min.saturating_add(LONG_SLEEP_NANOS)
     }
 
-    pub(super) fn is_long_sleep(&self, until: Option<u64>) -> bool {
-        until.is_none_or(|until| until.saturating_sub(self.clock.latest.min) >= LONG_SLEEP_NANOS)
+    pub(super) fn is_long_sleep(&self, sleep_end: Option<u64>) -> bool {
+        sleep_end.is_none_or(|sleep_end| sleep_end.saturating_sub(self.clock.latest_reading.min) >= LONG_SLEEP_NANOS)
     }
 
     pub(crate) fn counts(&self) -> Counts {
@@ -926,17 +926,17 @@ impl<T> Engine<T> {
     #[cfg(feature = "origins")]
     pub(crate) fn live_timers_by_call_site(&self) -> crate::metrics::LiveTimersByCallSite {
         let now = self.clock.now();
-        crate::metrics::LiveTimersByCallSite::new(self.nodes.add_records(), now)
+        crate::metrics::LiveTimersByCallSite::new(self.nodes.timer_origins(), now)
     }
 
     /// Returns the counts except `uncollected` and `queued`, which are zero.
     #[inline]
     fn counts_without_queue(&self) -> Counts {
         Counts {
-            live: self.stats.live.into(),
+            live: self.stats.live_count.into(),
             panicked: self.shared.hooks.panic_count(),
             touched: self.wheel.touched,
-            clock_regressions: self.clock.regressions,
+            clock_regressions: self.clock.regression_count,
             ..self.stats.counts
         }
     }
@@ -953,9 +953,9 @@ impl<T> Engine<T> {
     }
 
     #[inline(never)]
-    fn publish_live_count_after_admitting(&self, admitted: u32) {
+    fn publish_live_count_after_admitting(&self, admitted_count: u32) {
         let cancelled = self.backlog.cancelled_count().min(WAKE_AT_QUEUED_MESSAGES);
-        self.shared.admission.publish(self.stats.live.saturating_sub(cancelled), admitted);
+        self.shared.admission_limit.publish_live_count(self.stats.live_count.saturating_sub(cancelled), admitted_count);
     }
 
     /// Publishes the counts and the next deadline of a wheel that no loop drives. Returns the next
@@ -963,13 +963,13 @@ impl<T> Engine<T> {
     /// bound of the latest clock reading.
     #[cold]
     pub(crate) fn publish_undriven_and_get_next_due(&self) -> (u64, u64) {
-        let next = self.wheel.next_pass_tick().map(|tick| self.clock.tick.tick_start_nanos(tick));
+        let next = self.wheel.next_pass_tick().map(|tick| self.clock.tick_length.tick_start_nanos(tick));
         self.publish_counts();
-        self.stats.publish_at_turn.set(0);
+        self.stats.next_publish_turn.set(0);
         self.request_pass();
         self.shared.gauges.set_next_due(self.clock.wake_up_time_to_publish(next));
         let remote_due = self.shared.gauges.remote_due_while_undriven();
-        (next.unwrap_or(u64::MAX).min(remote_due), self.clock.latest.min)
+        (next.unwrap_or(u64::MAX).min(remote_due), self.clock.latest_reading.min)
     }
 
     /// Returns the earliest deadline, in nanoseconds of the clock, of the remote adds and resets
@@ -979,7 +979,7 @@ impl<T> Engine<T> {
         let mut earliest = u64::MAX;
         self.for_each_message(|_, node| {
             if node.state.has_new_deadline_if_pending(node.state.generation()) == Some(true) {
-                let due = self.clock.tick.round_up(node.requested_deadline().load_nanos());
+                let due = self.clock.tick_length.round_up(node.requested_deadline().load_nanos());
                 earliest = earliest.min(due);
             }
         });
@@ -994,24 +994,24 @@ impl<T> Engine<T> {
 
     /// Returns true if the loop has run a turn or has computed the length of a sleep.
     pub(crate) fn loop_has_begun(&self) -> bool {
-        self.stats.counts.turns > 0 || self.stats.publish_at_turn.get() != 0
+        self.stats.counts.turns > 0 || self.stats.next_publish_turn.get() != 0
     }
 
     /// Ends the pass in progress. Returns true if messages or due entries remain for the next pass.
     #[inline(always)]
     pub(crate) fn end_pass(&mut self) -> bool {
         let (is_behind, turns) = (self.has_pending_work(), self.stats.counts.turns);
-        self.stats.in_pass = false;
+        self.stats.is_in_pass = false;
         self.nodes.trim_budget = u32::MAX;
         self.stats.last_pass_left_work = is_behind;
         self.stats.counts.turns_behind += u64::from(is_behind);
         self.shared.gauges.record_turn_end(turns);
         self.publish_live_count();
-        if turns >= self.stats.publish_at_turn.get() {
+        if turns >= self.stats.next_publish_turn.get() {
             self.publish_counts();
         }
         if !is_behind {
-            self.stats.skip_passes_until_turn.set(self.stats.publish_at_turn.get());
+            self.stats.skip_passes_until_turn.set(self.stats.next_publish_turn.get());
         }
         is_behind
     }
@@ -1030,16 +1030,16 @@ impl<T> Engine<T> {
         // These counters never decrease, so if their sum is unchanged, no counter has changed.
         let sum: u64 =
             [runs, cancelled, handed_back, resets, remote_resets, turns_behind].iter().sum();
-        let queued = self.backlog.count();
-        let digest = (self.wheel.touched + self.clock.regressions + sum, queued);
-        self.stats.publish_at_turn.set(turns + COUNTS_PUBLISH_INTERVAL_TURNS);
+        let queued = self.backlog.message_count();
+        let digest = (self.wheel.touched + self.clock.regression_count + sum, queued);
+        self.stats.next_publish_turn.set(turns + COUNTS_PUBLISH_INTERVAL_TURNS);
         if self.stats.last_published_digest.replace(digest) != digest {
             let counts = Counts {
                 uncollected: self.backlog.cancelled_count().into(),
                 queued: queued.into(),
                 ..self.counts_without_queue()
             };
-            self.shared.gauges.publish(counts);
+            self.shared.gauges.publish_counts(counts);
         }
         if self.shared.gauges.occupancy_is_requested() {
             self.publish_occupancy();
@@ -1068,7 +1068,7 @@ impl<T> Engine<T> {
         for index in self.nodes.possibly_used_indices() {
             self.end_timer_at_close(index, &mut ended_timers);
         }
-        if self.stats.in_pass {
+        if self.stats.is_in_pass {
             self.end_pass();
         }
         self.publish_counts();
@@ -1090,11 +1090,11 @@ impl<T> Engine<T> {
         let payload = has_payload.then(|| node.take_payload());
         if node.is_not_admitted() {
             self.stats.counts.added += 1;
-            self.stats.live += 1;
+            self.stats.live_count += 1;
         }
         let due = match outcome {
             CloseOutcome::HandedBack { has_new_deadline: true } => {
-                self.clock.tick.round_up(node.requested_deadline().load_nanos())
+                self.clock.tick_length.round_up(node.requested_deadline().load_nanos())
             }
             _ => self.applied_deadline_nanos(index),
         };
@@ -1104,7 +1104,7 @@ impl<T> Engine<T> {
             self.stats.counts.remote_cancels += 1;
             ended_timers.cancelled_payloads.extend(payload);
         } else {
-            self.stats.live -= 1;
+            self.stats.live_count -= 1;
             self.stats.counts.handed_back += 1;
             let generation = node.state().generation();
             let handle = self.handle_template.with_index_and_generation(index, generation);
@@ -1162,7 +1162,7 @@ impl<T> Engine<T> {
                         self.wheel.unlink(&self.nodes, node);
                         self.stats.count_cancelled();
                     } else if node.is_not_admitted() {
-                        self.stats.count_cancelled_before_admission(&self.shared.admission);
+                        self.stats.count_cancelled_before_admission(&self.shared.admission_limit);
                     } else {
                         self.stats.count_cancelled();
                     }
@@ -1170,33 +1170,33 @@ impl<T> Engine<T> {
                         self.short_sleeps_until.set(u64::MAX);
                         if mem::needs_drop::<T>() && wants_payload(node) {
                             let payload = node.take_payload();
-                            self.free(index, generation);
+                            self.free_node(index, generation);
                             return Some(UserCodeStep::Cancelled(payload));
                         }
                     }
-                    self.free(index, generation);
+                    self.free_node(index, generation);
                 }
                 ConsumedMessage::AlreadyEnded => {
                     let generation = node.state().generation();
-                    self.free(index, generation);
+                    self.free_node(index, generation);
                 }
                 // Admits a remotely added timer: links it, or claims it if the pass has already
                 // reached its deadline. This code is inline, because a separate function would look
                 // up the node again.
-                ConsumedMessage::NewDeadline { periodic }
-                | ConsumedMessage::ResetInProgress { periodic }
+                ConsumedMessage::NewDeadline { is_periodic }
+                | ConsumedMessage::ResetInProgress { is_periodic }
                     if node.is_not_admitted() =>
                 {
                     let mut node = node;
-                    if periodic {
+                    if is_periodic {
                         // Before a periodic timer's admission, its node's `deadline` holds the
                         // period.
                         self.nodes.schedule_mut(index).period = node.deadline().get();
                         node = self.nodes.entry(index);
                     }
-                    node.admit(self.clock.latest.min);
+                    node.admit(self.clock.latest_reading.min);
                     self.stats.counts.added += 1;
-                    self.stats.live += 1;
+                    self.stats.live_count += 1;
                     if self.live_limit < INDEX_MAX {
                         self.publish_live_count_after_admitting(1);
                     }
@@ -1206,28 +1206,28 @@ impl<T> Engine<T> {
                         continue;
                     }
                     let nanos = node.requested_deadline().load_nanos();
-                    let deadline = self.clock.tick.deadline_tick(nanos);
-                    if !periodic && deadline > self.wheel.pass_end {
+                    let deadline = self.clock.tick_length.deadline_tick(nanos);
+                    if !is_periodic && deadline > self.wheel.pass_end {
                         self.wheel.link(&self.nodes, node, deadline);
                         continue;
                     }
-                    let current = self.wheel.current;
-                    if !periodic && deadline <= current {
+                    let current = self.wheel.current_tick;
+                    if !is_periodic && deadline <= current {
                         node.deadline().set(deadline);
-                        if let ClaimOutcome::Fires(run) = node.state().claim() {
-                            let due = self.clock.tick.tick_start_nanos(current);
+                        if let ClaimOutcome::Claimed(run) = node.state().claim() {
+                            let due = self.clock.tick_length.tick_start_nanos(current);
                             let claimed = node.to_claimed_timer(run, due);
                             self.count_already_due_run(&claimed, deadline);
                             return Some(UserCodeStep::Due(claimed));
                         }
                     }
-                    if let Some(claimed) = self.apply_remote_reset_slow(index, periodic) {
+                    if let Some(claimed) = self.apply_remote_reset_slow(index, is_periodic) {
                         return Some(UserCodeStep::Due(claimed));
                     }
                 }
-                ConsumedMessage::NewDeadline { periodic } => {
+                ConsumedMessage::NewDeadline { is_periodic } => {
                     self.stats.counts.remote_resets += 1;
-                    if let Some(claimed) = self.apply_remote_reset(index, periodic) {
+                    if let Some(claimed) = self.apply_remote_reset(index, is_periodic) {
                         return Some(UserCodeStep::Due(claimed));
                     }
                 }
@@ -1284,7 +1284,7 @@ impl<T> Engine<T> {
 
 impl Engine<Callback> {
     /// Returns a pointer to the callback of a cancelled timer. The callback stays in the timer's
-    /// node: the caller drops it in place, and then [frees](Self::free) the node.
+    /// node: the caller drops it in place, and then [frees](Self::free_node) the node.
     #[inline]
     pub(crate) fn cancelled_callback(&self, index: u32) -> CallbackPtr {
         OwnerSlab::cancelled_callback(self.nodes.entry(index))
@@ -1293,7 +1293,7 @@ impl Engine<Callback> {
     /// Returns the next callback for the caller to run or drop, if a pass has begun. If no callback
     /// is left, ends the pass and returns `None`.
     pub(crate) fn next_callback_step(&mut self) -> Option<UserCodeStep<Callback>> {
-        if !self.stats.in_pass {
+        if !self.stats.is_in_pass {
             return None;
         }
         if self.backlog.phase.is_urgent

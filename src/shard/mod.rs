@@ -596,7 +596,7 @@ impl<T> Shard<T> {
     #[inline]
     #[must_use = "the payload of a timer that has ended"]
     pub fn next_expired(&mut self) -> Option<Expired<T>> {
-        if self.engine.stats.in_pass { self.next_expired_in_pass() } else { None }
+        if self.engine.stats.is_in_pass { self.next_expired_in_pass() } else { None }
     }
 
     /// Returns the next due timer of this turn, and lends the payload of a periodic timer. Order
@@ -638,7 +638,7 @@ impl<T> Shard<T> {
     /// ```
     #[inline]
     pub fn next_expiry(&mut self) -> Option<Expiry<'_, T>> {
-        if self.engine.stats.in_pass { self.next_expiry_in_pass() } else { None }
+        if self.engine.stats.is_in_pass { self.next_expiry_in_pass() } else { None }
     }
 
     /// Returns the moment at which the shard next needs a turn, or `None` if it needs none. If a
@@ -718,13 +718,13 @@ impl<T> Shard<T> {
         if self.engine.is_closed {
             return PreparedSleep::zero_length();
         }
-        let (mut until, ends_on_cancel) = self.engine.sleep_end();
-        if self.engine.is_long_sleep(until) {
+        let (mut sleep_end, ends_on_cancel) = self.engine.sleep_end();
+        if self.engine.is_long_sleep(sleep_end) {
             self.engine.nodes.free_retired();
-            until = self.engine.shorten_long_sleep(until);
+            sleep_end = self.engine.shorten_long_sleep(sleep_end);
         }
-        let timeout = self.engine.publish_next_due(until);
-        PreparedSleep::new(&self.engine.shared, until, ends_on_cancel, timeout)
+        let timeout = self.engine.publish_next_due(sleep_end);
+        PreparedSleep::new(&self.engine.shared, sleep_end, ends_on_cancel, timeout)
     }
 
     /// Announces a sleep, as [`prepare_sleep`](Self::prepare_sleep) does, and calls `wait` with its
@@ -864,9 +864,9 @@ impl<T> Shard<T> {
     /// assert_eq!(shard.iter().collect::<Vec<_>>(), [(lease, deadline, &"lease")]);
     /// ```
     pub fn iter(&self) -> impl Iterator<Item = (TimerHandle, Instant, &T)> {
-        let first = self.engine.nodes.first_owner_added_pending(0);
+        let first = self.engine.nodes.first_pending_owner_added_timer(0);
         let pending = iter::successors(first, |(index, _)| {
-            self.engine.nodes.first_owner_added_pending(index + 1)
+            self.engine.nodes.first_pending_owner_added_timer(index + 1)
         });
         pending.filter_map(|(index, generation)| {
             let handle = self.engine.handle_template.with_index_and_generation(index, generation);
@@ -899,7 +899,7 @@ impl<T> Shard<T> {
     pub fn retain(&mut self, mut keep: impl FnMut(TimerHandle, Instant, &mut T) -> bool) {
         let mut next_index = 0;
         while let Some((index, generation)) =
-            self.engine.nodes.first_owner_added_pending(next_index)
+            self.engine.nodes.first_pending_owner_added_timer(next_index)
         {
             next_index = index + 1;
             let handle = self.engine.handle_template.with_index_and_generation(index, generation);
@@ -980,7 +980,7 @@ impl<T> Shard<T> {
     /// ```
     pub fn shrink_to_fit(&mut self) {
         if !self.engine.is_closed {
-            self.engine.nodes.shrink();
+            self.engine.nodes.free_empty_pages();
         }
     }
 

@@ -43,16 +43,16 @@ pub struct PreparedSleep<'shard> {
 }
 
 impl PreparedSleep<'_> {
-    /// Announces a sleep until `until`, in nanoseconds of the clock; `None` means for ever. If
+    /// Announces a sleep until `sleep_end`, in nanoseconds of the clock; `None` means for ever. If
     /// `ends_on_cancel` is true, the sleep ends when another thread first cancels a timer whose
     /// payload the owner must drop. If the owner must not sleep, returns a sleep of zero length.
     pub(crate) fn new(
         shared: &Arc<Shared>,
-        until: Option<u64>,
+        sleep_end: Option<u64>,
         ends_on_cancel: bool,
         timeout: Option<Duration>,
     ) -> Self {
-        let sleep_id = shared.announce_sleep(until.unwrap_or(u64::MAX), ends_on_cancel);
+        let sleep_id = shared.announce_sleep(sleep_end.unwrap_or(u64::MAX), ends_on_cancel);
         let Some(sleep_id) = sleep_id else { return Self::zero_length() };
         Self {
             announcement: Some((Arc::clone(shared), sleep_id)),
@@ -120,9 +120,9 @@ impl PreparedSleep<'_> {
         }
     }
 
-    /// [Parks](Self::park) this thread, but for at most `longest`.
-    pub(crate) fn park_at_most(mut self, longest: Duration) {
-        self.timeout = Some(self.timeout.map_or(longest, |timeout| timeout.min(longest)));
+    /// [Parks](Self::park) this thread, but for at most `longest_timeout`.
+    pub(crate) fn park_at_most(mut self, longest_timeout: Duration) {
+        self.timeout = Some(self.timeout.map_or(longest_timeout, |timeout| timeout.min(longest_timeout)));
         self.park();
     }
 

@@ -11,13 +11,13 @@ use crate::{
 /// The counts of a shard's owner, and the turns at which the owner must publish them.
 #[derive(Debug, Default)]
 pub(super) struct Stats {
-    /// The counts, except `live`, `uncollected`, `queued`, `panicked`, `touched` and
+    /// The counts, except `live_count`, `uncollected`, `queued`, `panicked`, `touched` and
     /// `clock_regressions`, which stay zero here.
     pub(super) counts: Counts,
     /// The number of live timers, in 32 bits, so that the compiler cannot load it together with a
     /// 64-bit counter. A joint load would stall after a recent store to only one of the two.
-    pub(super) live: u32,
-    pub(super) in_pass: bool,
+    pub(super) live_count: u32,
+    pub(super) is_in_pass: bool,
     /// True if the previous pass left entries or messages unprocessed, or was abandoned. Also true
     /// after an add to a full shard has consumed messages, because other messages may remain.
     pub(super) last_pass_left_work: bool,
@@ -32,14 +32,14 @@ pub(super) struct Stats {
     pub(super) last_published_digest: Cell<(u64, u32)>,
     /// From the turn of this number on, the end of a pass publishes the counts. Zero before a loop
     /// begins to drive the shard, and after a thread's wheel has lost its last driver.
-    pub(super) publish_at_turn: Cell<u64>,
+    pub(super) next_publish_turn: Cell<u64>,
 }
 
 impl Stats {
     #[inline]
     pub(super) fn count_cancelled(&mut self) {
         self.counts.cancelled += 1;
-        self.live -= 1;
+        self.live_count -= 1;
     }
 
     /// Counts a remotely added timer that was cancelled before its admission, and releases the room
@@ -47,13 +47,13 @@ impl Stats {
     pub(super) fn count_cancelled_before_admission(&mut self, admission: &AdmissionLimit) {
         self.counts.added += 1;
         self.counts.cancelled += 1;
-        admission.release();
+        admission.release_reservation();
     }
 
     #[inline]
     pub(super) fn count_fired(&mut self) {
         self.counts.fired += 1;
-        self.live -= 1;
+        self.live_count -= 1;
     }
 
     /// Counts a run, and if the timer is one-shot, also counts the timer as fired.

@@ -137,7 +137,7 @@ fn a_reset_before_admission_counts_the_period_from_the_reset() {
     let armed = added.map_err(drop).expect("there is room").answer;
     let timer = TimerHandle::new(shard.engine.shared.number, armed.index, armed.generation);
     clock.set(Duration::from_micros(5_400));
-    shard.engine.clock.latest = Reading { min: 5_400_000, max: 5_400_300 };
+    shard.engine.clock.latest_reading = Reading { min: 5_400_000, max: 5_400_300 };
     assert!(shard.engine.reset_to_nanos(timer, 5_400_000 - 999_999));
     shard.turn();
     assert!(shard.next_expiry().is_some() && shard.next_expiry().is_none());
@@ -323,7 +323,7 @@ fn with_remote_reset(
     let is_reset = shared.slab.node(timer.index(), &pinned).map(|node| {
         assert_eq!(
             node.state.begin_reset(timer.generation),
-            BeginResetOutcome::Begun { postponable: false }
+            BeginResetOutcome::Begun { is_postponable: false }
         );
         between(shard);
         node.requested_deadline().store_nanos(3_000_000);

@@ -136,7 +136,7 @@ pub(crate) struct PlaceAllocator {
     free_lists_by_page: Vec<PageFreeList>,
     /// The index of the last-freed place, or 0 for none. The place is in no list, and its page
     /// counts it as used.
-    last_freed: u32,
+    last_freed_index: u32,
     /// The number of the page whose free list `take_from_current_page` uses.
     current_page: usize,
     /// The numbers of all pages with free or never-used places, and perhaps of some full pages. No
@@ -155,7 +155,7 @@ struct PageFreeList {
     first_free_plus_one: u16,
     used_count: u16,
     /// This place and all later places of the page were never in the free list.
-    first_never_used: u16,
+    first_never_used_place: u16,
     /// True if the page exists and belongs to this owner.
     belongs_to_owner: bool,
     /// True if the page is in `pages_with_room`.
@@ -169,7 +169,7 @@ impl PlaceAllocator {
     pub(crate) fn new() -> Self {
         let mut allocator = Self {
             free_lists_by_page: Vec::new(),
-            last_freed: 0,
+            last_freed_index: 0,
             current_page: 0,
             pages_with_room: Vec::new(),
             empty_page_count: 0,
@@ -187,21 +187,21 @@ impl PlaceAllocator {
 
     #[inline]
     pub(crate) fn take_last_freed(&mut self) -> Option<u32> {
-        let last = mem::take(&mut self.last_freed);
+        let last = mem::take(&mut self.last_freed_index);
         if last == 0 { None } else { Some(last) }
     }
 
     #[inline]
     pub(crate) fn has_last_freed(&self) -> bool {
-        self.last_freed != 0
+        self.last_freed_index != 0
     }
 
-    /// Frees the place of an index and keeps the index outside the lists, in `last_freed`. Returns
-    /// the previous `last_freed`, or 0 for none. The caller must [put](Self::put_in_free_list) the
+    /// Frees the place of an index and keeps the index outside the lists, in `last_freed_index`. Returns
+    /// the previous `last_freed_index`, or 0 for none. The caller must [put](Self::put_in_free_list) the
     /// place of the returned index into the list of its page.
     #[inline]
     pub(crate) fn replace_last_freed(&mut self, index: u32) -> u32 {
-        mem::replace(&mut self.last_freed, index)
+        mem::replace(&mut self.last_freed_index, index)
     }
 
     /// Takes the first place of the current page's free list, and returns the place's index.
@@ -262,16 +262,16 @@ impl PlaceAllocator {
         while let Some(&number) = self.pages_with_room.last() {
             let number = number as usize;
             let page = &mut self.free_lists_by_page[number];
-            let first = usize::from(page.first_never_used);
+            let first = usize::from(page.first_never_used_place);
             if page.first_free_plus_one == 0 && page.belongs_to_owner && first < PAGE_LEN {
-                page.first_never_used = as_u16(as_u32(PAGE_LEN.min(first + FREE_LIST_REFILL_MAX)));
+                page.first_never_used_place = as_u16(as_u32(PAGE_LEN.min(first + FREE_LIST_REFILL_MAX)));
                 page.first_free_plus_one = as_u16(as_u32(first)) + 1;
             }
             if page.first_free_plus_one != 0 {
                 // The page stays in `pages_with_room`, because the page may still have room when
                 // another page becomes current.
                 self.current_page = number;
-                let end = usize::from(page.first_never_used);
+                let end = usize::from(page.first_never_used_place);
                 return Some((first..end).map(move |place| {
                     let link = if place + 1 < end { as_u32(place + 2) } else { 0 };
                     (index_of(number, place), link)
@@ -293,7 +293,7 @@ impl PlaceAllocator {
         }
         let used = u16::from(number == 0);
         let page = &mut self.free_lists_by_page[number];
-        (page.first_never_used, page.used_count, page.belongs_to_owner) = (used, used, true);
+        (page.first_never_used_place, page.used_count, page.belongs_to_owner) = (used, used, true);
         self.add_to_pages_with_room(number);
     }
 
@@ -322,7 +322,7 @@ impl PlaceAllocator {
     /// belong to this owner, returns all places of the page.
     pub(crate) fn possibly_used_places(&self, number: usize) -> Range<usize> {
         let page = self.free_lists_by_page.get(number).filter(|page| page.belongs_to_owner);
-        0..page.map_or(PAGE_LEN, |page| usize::from(page.first_never_used))
+        0..page.map_or(PAGE_LEN, |page| usize::from(page.first_never_used_place))
     }
 
     /// Panics if an invariant is broken. `link_of` gets a page number and a free place, and returns
@@ -340,11 +340,11 @@ impl PlaceAllocator {
                 link = link_of(number, link as usize - 1);
             }
             let is_full = !page.belongs_to_owner
-                || page.first_free_plus_one == 0 && usize::from(page.first_never_used) == PAGE_LEN;
+                || page.first_free_plus_one == 0 && usize::from(page.first_never_used_place) == PAGE_LEN;
             if page.belongs_to_owner {
                 assert_eq!(
                     page.used_count + free_count,
-                    page.first_never_used,
+                    page.first_never_used_place,
                     "places of page {number}"
                 );
                 empty_count += u32::from(page.used_count == 0);

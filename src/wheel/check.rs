@@ -11,22 +11,22 @@ use super::{
 impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// Panics if an invariant is broken. `indices` must include all linked entries.
     pub(super) fn check(&self, storage: &impl Storage, indices: impl Iterator<Item = u32>) {
-        assert!(self.current <= self.pass_end, "`current` is past the end of the pass");
+        assert!(self.current_tick <= self.pass_end, "`current` is past the end of the pass");
         let check_level = |level| -> usize {
             let slots = Geometry::<LEVEL_BITS, LEVELS>::slot_indices_of_level(level);
             slots.map(|slot| self.check_slot(storage, level, slot)).sum()
         };
         let entries: usize = (0..LEVELS).map(check_level).sum();
-        let late = self.slots.entries(storage, Geometry::<LEVEL_BITS, LEVELS>::LATE_SLOT);
+        let late = self.slots.entries_of(storage, Geometry::<LEVEL_BITS, LEVELS>::LATE_SLOT);
         for &index in &late {
             assert!(
                 storage.entry(index).deadline().get() >= self.pass_end,
                 "a late entry with a deadline before `pass_end`"
             );
         }
-        let is_idle = late.is_empty() && self.stage == PassStage::Done && !self.cascade_pending;
+        let is_idle = late.is_empty() && self.stage == PassStage::Done && !self.is_cascade_pending;
         assert!(
-            self.idle_until == 0 || is_idle || self.idle_until <= self.current,
+            self.idle_until == 0 || is_idle || self.idle_until <= self.current_tick,
             "`idle_until` is in the future, but the wheel has work"
         );
         assert_eq!(
@@ -58,7 +58,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
 
     /// Checks one slot and counts its entries.
     fn check_slot(&self, storage: &impl Storage, level: usize, slot: u32) -> usize {
-        let entries = self.slots.entries(storage, slot);
+        let entries = self.slots.entries_of(storage, slot);
         let is_marked = self.slots.first_occupied(slot..slot + 1).is_some();
         assert_eq!(is_marked, !entries.is_empty(), "the bit of slot {slot}");
         let count_with_location = |location: Location| {
@@ -89,7 +89,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// slot starts at or before the deadline. A `FIRST_LEVEL` entry's slot must start exactly at
     /// the deadline.
     fn check_entry(&self, level: usize, slot: u32, deadline: u64, location: Location) {
-        let current = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, self.current);
+        let current = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, self.current_tick);
         let current_slot = Geometry::<LEVEL_BITS, LEVELS>::slot_indices_of_level(level).start
             + Geometry::<LEVEL_BITS, LEVELS>::position_in_ring(level, current);
         let slots_ahead = u64::from(Geometry::<LEVEL_BITS, LEVELS>::position_in_ring(
@@ -103,7 +103,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             "the slot starts before the deadline, but the entry is `FIRST_LEVEL`"
         );
         let is_covered =
-            Geometry::<LEVEL_BITS, LEVELS>::covers(level, self.current, start.max(self.current));
+            Geometry::<LEVEL_BITS, LEVELS>::level_covers(level, self.current_tick, start.max(self.current_tick));
         assert!(is_covered, "the level does not cover the slot");
         if slots_ahead == 0 {
             assert!(
@@ -118,7 +118,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             );
         }
         assert!(
-            slots_ahead != 1 || level == 0 || self.cascade_pending,
+            slots_ahead != 1 || level == 0 || self.is_cascade_pending,
             "the next slot has entries, but no cascade is pending"
         );
     }

@@ -16,7 +16,7 @@ use super::{
     storage::{Entry, Links, Location, Storage},
 };
 use crate::{
-    limits::{INDEX_MAX, RESERVE_MAX, SPARE_PAGES, WHEEL_KEY_GENERATION_MAX},
+    limits::{INDEX_MAX, RESERVED_TIMERS_MAX, SPARE_PAGES, WHEEL_KEY_GENERATION_MAX},
     util::{
         pages::{
             self, PAGE_LEN, PageTable, PlaceAllocator, as_u32, index_of, page_number_of, place_of,
@@ -209,7 +209,7 @@ impl<T> Entries<T> {
         // SAFETY: the value of an entry in the wheel is initialized, and the entry is unlinked
         // below.
         let value = unsafe { entry.take_value() };
-        // Unlike `free`, this call keeps the index outside the free lists even if the wheel becomes
+        // Unlike `free_index`, this call keeps the index outside the free lists even if the wheel becomes
         // empty.
         Self::replace_last_freed(&mut self.place_allocator, key.index, key.generation + 1);
         // The unlink comes last, when the function needs few other values, so that the function
@@ -228,7 +228,7 @@ impl<T> Entries<T> {
         wheel.unlink(self, entry);
         // SAFETY: the entry was in the wheel until now, so its value is initialized.
         let value = unsafe { entry.take_value() };
-        self.free(wheel, key.index, key.generation + 1);
+        self.free_index(wheel, key.index, key.generation + 1);
         Some(value)
     }
 
@@ -241,14 +241,14 @@ impl<T> Entries<T> {
         // SAFETY: the entry was in the wheel until now, so its value is initialized.
         let value = unsafe { entry.take_value() };
         let (index, generation) = (entry.index, entry.generation());
-        self.free(wheel, index, generation);
+        self.free_index(wheel, index, generation);
         Some((deadline, value))
     }
 
     /// Frees an index whose value the caller has taken. `generation` is the index's generation,
     /// which the removal has already incremented.
     #[inline]
-    fn free<const LEVEL_BITS: u32, const LEVELS: usize>(
+    fn free_index<const LEVEL_BITS: u32, const LEVELS: usize>(
         &mut self,
         wheel: &RawWheel<LEVEL_BITS, LEVELS>,
         index: u32,
@@ -259,7 +259,7 @@ impl<T> Entries<T> {
             self.put_in_free_list(before);
         }
         if wheel.len() == 0 {
-            self.flush_last_freed();
+            self.put_last_freed_in_free_list();
         }
     }
 
@@ -282,7 +282,7 @@ impl<T> Entries<T> {
     /// Puts the index that was freed last into the free list of its page.
     #[cold]
     #[inline(never)]
-    fn flush_last_freed(&mut self) {
+    fn put_last_freed_in_free_list(&mut self) {
         if let Some(last) = self.place_allocator.take_last_freed() {
             self.put_in_free_list(last);
         }
@@ -348,10 +348,10 @@ impl<T> Entries<T> {
         self.pages.find_map_index_from(index, &self.place_allocator, find)
     }
 
-    /// Allocates memory for `capacity` entries in all. Only [`shrink`](Self::shrink) frees this
+    /// Allocates memory for `capacity` entries in all. Only [`free_empty_pages`](Self::free_empty_pages) frees this
     /// memory.
     pub(super) fn reserve(&mut self, capacity: usize) {
-        let pages = capacity.min(RESERVE_MAX as usize) / PAGE_LEN + 1;
+        let pages = capacity.min(RESERVED_TIMERS_MAX as usize) / PAGE_LEN + 1;
         let spare_pages = &mut self.place_allocator.spare_pages_to_keep;
         *spare_pages = as_u32(pages).max(*spare_pages);
         while self.page_numbers_end - self.freed_pages.len() < pages {
@@ -366,8 +366,8 @@ impl<T> Entries<T> {
     }
 
     /// Frees all empty pages, even reserved ones.
-    pub(super) fn shrink(&mut self) {
-        self.flush_last_freed();
+    pub(super) fn free_empty_pages(&mut self) {
+        self.put_last_freed_in_free_list();
         self.place_allocator.spare_pages_to_keep = 0;
         while self.place_allocator.has_surplus_pages() {
             self.free_surplus_page();

@@ -106,7 +106,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Geometry<LEVEL_BITS, LEVELS> {
 
     /// Returns true if `level` covers `deadline` when the time is `now`.
     #[inline]
-    pub(super) fn covers(level: usize, now: u64, deadline: u64) -> bool {
+    pub(super) fn level_covers(level: usize, now: u64, deadline: u64) -> bool {
         debug_assert!(now <= deadline);
         let revolution = |tick| Self::slot_number(level, tick) >> LEVEL_BITS;
         if level == 0 {
@@ -121,12 +121,12 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Geometry<LEVEL_BITS, LEVELS> {
     /// slot. So a new entry never goes to the slot after the current one, which may be cascading.
     #[inline]
     pub(super) fn upper_level_of(now: u64, deadline: u64) -> usize {
-        if Self::covers(1, now, deadline) { 1 } else { Self::upper_level_of_slow(now, deadline) }
+        if Self::level_covers(1, now, deadline) { 1 } else { Self::upper_level_of_slow(now, deadline) }
     }
 
     #[cold]
     fn upper_level_of_slow(now: u64, deadline: u64) -> usize {
-        let covers = |&level: &usize| Self::covers(level, now, deadline);
+        let covers = |&level: &usize| Self::level_covers(level, now, deadline);
         (2..LEVELS).find(covers).expect("the last level covers all")
     }
 
@@ -165,7 +165,7 @@ mod tests {
                     "two slot numbers share a position"
                 );
                 assert!(slots_ahead > 1, "the current or the next slot");
-                assert!(!TinyGeometry::covers(level - 1, now, deadline), "a lower level covers");
+                assert!(!TinyGeometry::level_covers(level - 1, now, deadline), "a lower level covers");
             }
         }
         assert_eq!(Geometry::<11, 6>::upper_level_of(0, u64::MAX), 5);

@@ -576,7 +576,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     /// assert!(wheel.capacity() < 100_000);
     /// ```
     pub fn shrink_to_fit(&mut self) {
-        self.entries.shrink();
+        self.entries.free_empty_pages();
     }
 
     /// Returns an entry with the earliest deadline: its key, its deadline and its value.

@@ -19,7 +19,7 @@ pub(super) struct Prefetcher {
     walker_cursors: [u32; PREFETCHED_TICKS],
     next_walker: usize,
     /// The last tick whose slot `start_walkers` has already checked.
-    checked_until_tick: u64,
+    last_checked_tick: u64,
 }
 
 impl Prefetcher {
@@ -33,16 +33,16 @@ impl Prefetcher {
         storage: &impl Storage,
     ) {
         let last = tick.saturating_add(PREFETCHED_TICKS as u64);
-        for coming_tick in self.checked_until_tick.max(tick).saturating_add(1)..=last {
+        for coming_tick in self.last_checked_tick.max(tick).saturating_add(1)..=last {
             let first =
-                slots.first(Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(coming_tick));
+                slots.first_entry(Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(coming_tick));
             if first != 0 {
                 self.walker_cursors[self.next_walker] = first;
                 self.next_walker = (self.next_walker + 1) % PREFETCHED_TICKS;
                 storage.prefetch(first);
             }
         }
-        self.checked_until_tick = last;
+        self.last_checked_tick = last;
     }
 
     /// Moves the next walker by one entry, and prefetches that entry.

@@ -60,14 +60,14 @@ use crate::limits::{
 #[derive(Debug)]
 pub(crate) struct RawWheel<const LEVEL_BITS: u32, const LEVELS: usize> {
     /// The tick that the pass has reached. No slot that ended before this tick has entries.
-    pub(crate) current: u64,
+    pub(crate) current_tick: u64,
     /// The final tick of the latest pass.
     pub(crate) pass_end: u64,
     /// Before this tick there is no work: no late entry exists, no slot cascades, no occupied slot
     /// starts, and no revolution of the first level ends. A pass that ends before this tick only
-    /// stores `pass_end` and `current`.
+    /// stores `pass_end` and `current_tick`.
     pub(crate) idle_until: u64,
-    /// No occupied slot starts after `current` and before this tick. `idle_until` never exceeds
+    /// No occupied slot starts after `current_tick` and before this tick. `idle_until` never exceeds
     /// this tick. The `Cell` lets `next_pass_tick` store the tick that it found, so that the next
     /// call need not search again.
     pub(super) next_slot_start_min: Cell<u64>,
@@ -75,7 +75,7 @@ pub(crate) struct RawWheel<const LEVEL_BITS: u32, const LEVELS: usize> {
     last_first_level_tick: u64,
     pub(super) stage: PassStage,
     /// True if, in some upper level, the slot after the current one may have entries.
-    pub(super) cascade_pending: bool,
+    pub(super) is_cascade_pending: bool,
     /// The tick of the latest call of `cascade_portions_ahead`.
     last_cascade_tick: u64,
     /// The number of entries that the pass may still return or relink.
@@ -120,13 +120,13 @@ pub(crate) fn shard_level_geometry() -> impl Iterator<Item = (u64, u64)> {
 impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     pub(crate) fn starting_at(now: u64) -> Self {
         Self {
-            current: now,
+            current_tick: now,
             pass_end: now,
             idle_until: 0,
             next_slot_start_min: Cell::new(0),
             last_first_level_tick: Geometry::<LEVEL_BITS, LEVELS>::last_first_level_tick(now),
             stage: PassStage::Done,
-            cascade_pending: false,
+            is_cascade_pending: false,
             last_cascade_tick: now,
             budget: 0,
             prefetcher: Prefetcher::default(),
@@ -250,7 +250,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     #[inline(never)]
     fn relink_now<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         let is_in_first_level = entry.location().get().is_in_first_level();
-        if is_in_first_level && Slots::<LEVEL_BITS, LEVELS>::is_alone(entry.links()) {
+        if is_in_first_level && Slots::<LEVEL_BITS, LEVELS>::is_only_entry(entry.links()) {
             self.slots.unlink(storage, entry.links());
             self.link_keeping_len(storage, entry, deadline);
         } else {
@@ -365,16 +365,16 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         deadline: u64,
     ) -> Result<(), u64> {
         if entry.location().get().is_linked() {
-            if deadline > self.current && entry.deadline().get() == deadline {
+            if deadline > self.current_tick && entry.deadline().get() == deadline {
                 return Ok(());
             }
             self.unlink_keeping_len(storage, entry);
             self.len -= 1;
-            self.touched += u64::from(deadline <= self.current);
+            self.touched += u64::from(deadline <= self.current_tick);
         }
-        if deadline <= self.current {
+        if deadline <= self.current_tick {
             entry.deadline().set(deadline);
-            return Err(self.current);
+            return Err(self.current_tick);
         }
         self.touched += 1;
         self.len += 1;
@@ -440,7 +440,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// link an entry into the returned slot.
     #[inline]
     fn choose_upper_slot(&mut self, tick: u64) -> u32 {
-        let level = Geometry::<LEVEL_BITS, LEVELS>::upper_level_of(self.current, tick);
+        let level = Geometry::<LEVEL_BITS, LEVELS>::upper_level_of(self.current_tick, tick);
         let number = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, tick);
         self.lower_next_slot_start_min(Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, number));
         Geometry::<LEVEL_BITS, LEVELS>::upper_slot(level, number)
@@ -509,7 +509,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     pub(crate) fn try_idle_pass(&mut self, pass_end: u64) -> bool {
         let is_idle = pass_end < self.idle_until;
         if is_idle {
-            (self.pass_end, self.current) = (pass_end, pass_end);
+            (self.pass_end, self.current_tick) = (pass_end, pass_end);
         }
         is_idle
     }
@@ -527,7 +527,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             self.choose_upper_slot(tick)
         };
         self.slots.splice_late_slot_into(storage, slot);
-        if tick == self.current && self.stage == PassStage::Done {
+        if tick == self.current_tick && self.stage == PassStage::Done {
             // The stage `Expire` makes the next pass visit the slot of the finished tick again.
             self.stage = PassStage::Expire;
         }
@@ -549,17 +549,17 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
                     }
                 }
                 PassStage::Done => {
-                    if self.current == self.pass_end {
+                    if self.current_tick == self.pass_end {
                         return None;
                     }
-                    self.advance_current(storage);
+                    self.advance_current_tick(storage);
                     if !matches!(self.stage, PassStage::Expire) {
                         continue;
                     }
                 }
             }
-            let slot = Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(self.current);
-            let first = self.slots.first(slot);
+            let slot = Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(self.current_tick);
+            let first = self.slots.first_entry(slot);
             if first == 0 {
                 self.stage = PassStage::Done;
                 continue;
@@ -579,7 +579,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
                 self.prefetcher.advance_walker(storage);
                 self.prefetcher.advance_walker(storage);
             }
-            if deadline <= self.current {
+            if deadline <= self.current_tick {
                 self.len -= 1;
                 return Some((entry, deadline));
             }
@@ -590,7 +590,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
 
     #[inline]
     pub(crate) fn is_pass_done(&self) -> bool {
-        matches!(self.stage, PassStage::Done) && self.current == self.pass_end
+        matches!(self.stage, PassStage::Done) && self.current_tick == self.pass_end
     }
 
     /// Returns true if entries remain for the pass to return or relink, because the pass used up
@@ -604,20 +604,20 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     fn has_remaining_work(&self) -> bool {
         // No slot before `current` has entries, so work can remain only at `current` or later.
         let is_due = || self.next_pass_tick().is_some_and(|tick| tick <= self.pass_end);
-        self.has_work_at_current() || self.current < self.pass_end && is_due()
+        self.has_work_at_current() || self.current_tick < self.pass_end && is_due()
     }
 
     /// Moves `current` to the start of the next occupied slot, or to `pass_end` if that is earlier.
     /// When `current` reaches `pass_end`, also cascades a portion.
     #[inline]
-    fn advance_current(&mut self, storage: &impl Storage) {
-        let next_tick = self.current + 1;
+    fn advance_current_tick(&mut self, storage: &impl Storage) {
+        let next_tick = self.current_tick + 1;
         if self.pass_end > next_tick || !self.is_in_current_revolution(next_tick) {
-            return self.advance_current_slow(storage);
+            return self.advance_current_tick_slow(storage);
         }
         // The fast path: the pass ends at `next_tick`, in the revolution of `current`.
-        self.current = next_tick;
-        if self.cascade_pending {
+        self.current_tick = next_tick;
+        if self.is_cascade_pending {
             self.cascade_portions_ahead(storage);
         }
         if self.slots.is_empty(Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(next_tick)) {
@@ -629,23 +629,23 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     }
 
     #[inline(never)]
-    fn advance_current_slow(&mut self, storage: &impl Storage) {
+    fn advance_current_tick_slow(&mut self, storage: &impl Storage) {
         let slot_start = self.next_slot_start().unwrap_or(u64::MAX);
         let new_current = slot_start.min(self.pass_end);
         let enters_revolution = !self.is_in_current_revolution(new_current);
-        self.current = new_current;
+        self.current_tick = new_current;
         if enters_revolution {
             self.last_first_level_tick =
                 Geometry::<LEVEL_BITS, LEVELS>::last_first_level_tick(new_current);
-            self.cascade_pending =
+            self.is_cascade_pending =
                 (1..LEVELS).any(|level| !self.slots.is_empty(self.upper_slot_after_current(level)));
         }
-        if self.cascade_pending && new_current == self.pass_end {
+        if self.is_cascade_pending && new_current == self.pass_end {
             self.cascade_portions_ahead(storage);
         }
         if new_current == slot_start {
             self.stage =
-                if Geometry::<LEVEL_BITS, LEVELS>::highest_level_starting_at(self.current) > 0 {
+                if Geometry::<LEVEL_BITS, LEVELS>::highest_level_starting_at(self.current_tick) > 0 {
                     PassStage::Cascade
                 } else {
                     PassStage::Expire
@@ -660,11 +660,11 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     #[inline(never)]
     fn update_idle_until(&mut self) {
         let first_slot_start = self.next_slot_start().unwrap_or(u64::MAX);
-        self.idle_until = if self.cascade_pending || self.has_late_entries() {
+        self.idle_until = if self.is_cascade_pending || self.has_late_entries() {
             0
         } else {
             let revolution_end =
-                self.current | (Geometry::<LEVEL_BITS, LEVELS>::slot_start(1, 1) - 1);
+                self.current_tick | (Geometry::<LEVEL_BITS, LEVELS>::slot_start(1, 1) - 1);
             first_slot_start.min(revolution_end)
         };
     }
@@ -672,19 +672,19 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     #[inline]
     fn start_prefetcher(&mut self, storage: &impl Storage) {
         if self.should_prefetch() {
-            self.prefetcher.start_walkers(self.current, &self.slots, storage);
+            self.prefetcher.start_walkers(self.current_tick, &self.slots, storage);
         }
     }
 
     fn is_in_current_revolution(&self, tick: u64) -> bool {
-        Geometry::<LEVEL_BITS, LEVELS>::slot_number(1, tick ^ self.current) == 0
+        Geometry::<LEVEL_BITS, LEVELS>::slot_number(1, tick ^ self.current_tick) == 0
     }
 
     /// Cascades the remaining entries of the upper levels' slots that start at `current`. Returns
     /// false if the budget does not suffice.
     #[cold]
     fn try_finish_cascade(&mut self, storage: &impl Storage) -> bool {
-        for slot in Geometry::<LEVEL_BITS, LEVELS>::upper_slots_starting_at(self.current) {
+        for slot in Geometry::<LEVEL_BITS, LEVELS>::upper_slots_starting_at(self.current_tick) {
             if !self.cascade_at_most(storage, slot, u64::MAX) {
                 return false;
             }
@@ -697,11 +697,11 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// documentation.
     #[inline(never)]
     fn cascade_portions_ahead(&mut self, storage: &impl Storage) {
-        self.cascade_pending = false;
+        self.is_cascade_pending = false;
         // Entries of slots that start at `current` also cascade in this pass, so they use up a part
         // of the allowance.
         let current_slot_counts =
-            Geometry::<LEVEL_BITS, LEVELS>::upper_slots_starting_at(self.current)
+            Geometry::<LEVEL_BITS, LEVELS>::upper_slots_starting_at(self.current_tick)
                 .map(|slot| u64::from(self.upper_slot_entry_count(slot)));
         let mut allowance =
             u64::from(CASCADED_AHEAD_PER_TURN_MAX).saturating_sub(current_slot_counts.sum());
@@ -712,7 +712,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             if self.slots.is_empty(slot) {
                 continue;
             }
-            let number = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, self.current);
+            let number = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, self.current_tick);
             let (current_start, next_start) = (
                 Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, number),
                 Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, number + 1),
@@ -722,16 +722,16 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             let ticks_between = next_start - 1 - previous_portion_tick;
             let portion = entries
                 .div_ceil(ticks_between)
-                .saturating_mul(self.current - previous_portion_tick);
+                .saturating_mul(self.current_tick - previous_portion_tick);
             let later_capacity =
-                (next_start - self.current).saturating_mul(CASCADED_AHEAD_PER_TURN_MAX.into());
+                (next_start - self.current_tick).saturating_mul(CASCADED_AHEAD_PER_TURN_MAX.into());
             let quota_min = (uncascaded + entries).saturating_sub(later_capacity);
             let quota = portion.max(1).min(allowance).max(quota_min);
             allowance = allowance.saturating_sub(quota);
             uncascaded += entries.saturating_sub(quota);
-            self.cascade_pending |= !self.cascade_at_most(storage, slot, quota);
+            self.is_cascade_pending |= !self.cascade_at_most(storage, slot, quota);
         }
-        self.last_cascade_tick = self.current;
+        self.last_cascade_tick = self.current_tick;
     }
 
     pub(super) fn upper_slot_entry_count(&self, slot: u32) -> u32 {
@@ -741,7 +741,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
 
     /// Returns the slot after an upper level's current slot.
     fn upper_slot_after_current(&self, level: usize) -> u32 {
-        let number = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, self.current) + 1;
+        let number = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, self.current_tick) + 1;
         Geometry::<LEVEL_BITS, LEVELS>::upper_slot(level, number)
     }
 
@@ -750,7 +750,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     fn cascade_at_most(&mut self, storage: &impl Storage, slot: u32, quota: u64) -> bool {
         let quota = usize::try_from(quota).unwrap_or(usize::MAX);
         for _ in 0..quota.min(self.budget) {
-            let first = self.slots.first(slot);
+            let first = self.slots.first_entry(slot);
             if first == 0 {
                 return true;
             }
@@ -768,7 +768,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     #[inline]
     fn next_slot_start(&self) -> Option<u64> {
         let tick = self.next_slot_start_min.get();
-        let is_first = tick > self.current
+        let is_first = tick > self.current_tick
             && tick <= self.last_first_level_tick
             && !self.slots.is_empty(Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(tick));
         if is_first { Some(tick) } else { self.find_next_slot_start() }
@@ -779,7 +779,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     #[inline(never)]
     fn find_next_slot_start(&self) -> Option<u64> {
         let tick = self.next_slot_start_min.get();
-        if tick > self.current && self.has_upper_slot_starting_at(tick) {
+        if tick > self.current_tick && self.has_upper_slot_starting_at(tick) {
             return Some(tick);
         }
         let has_entries = self.upper_entry_count < self.len;
@@ -805,7 +805,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         let slots = Geometry::<LEVEL_BITS, LEVELS>::slot_indices_of_level(level);
         let previous = Geometry::<LEVEL_BITS, LEVELS>::slot_number(
             level,
-            self.current.max(self.next_slot_start_min.get().saturating_sub(1)),
+            self.current_tick.max(self.next_slot_start_min.get().saturating_sub(1)),
         );
         let count = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, last) - previous;
         if count == 0 {
@@ -832,7 +832,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     pub(crate) fn next_pass_tick(&self) -> Option<u64> {
         let late_tick = self.has_late_entries().then_some(self.pass_end);
         let work_tick = if self.has_work_at_current() {
-            Some(self.current)
+            Some(self.current_tick)
         } else {
             self.next_slot_start().map(|start| self.cascade_tick_or_slot_start(start))
         };
@@ -868,7 +868,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
                 let previous_slot_start =
                     start - Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, 1);
                 (portions > 0).then(|| {
-                    start.saturating_sub(portions).max(previous_slot_start).max(self.current + 1)
+                    start.saturating_sub(portions).max(previous_slot_start).max(self.current_tick + 1)
                 })
             })
             .fold(first_slot_start, u64::min)
@@ -880,9 +880,9 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     }
 
     fn has_work_at_current(&self) -> bool {
-        let slot = Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(self.current);
+        let slot = Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(self.current_tick);
         self.stage != PassStage::Done
-            && (!self.slots.is_empty(slot) || self.has_upper_slot_starting_at(self.current))
+            && (!self.slots.is_empty(slot) || self.has_upper_slot_starting_at(self.current_tick))
     }
 
     /// Returns true if an occupied slot of an upper level starts at `tick`. No occupied slot may

@@ -39,9 +39,9 @@ const _: () = assert!(
 pub(super) struct Slots<const LEVEL_BITS: u32, const LEVELS: usize> {
     heads: Box<[u32]>,
     /// The bit of each occupied slot is set.
-    occupied: Box<[u64]>,
+    occupied_bitmap: Box<[u64]>,
     /// The last entry of the late slot, so that `splice_late_slot_into` takes constant time.
-    last_late: u32,
+    last_late_entry: u32,
 }
 
 impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
@@ -56,8 +56,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
         // The operating system provides physical memory only on the first use of each zeroed part.
         Self {
             heads: vec![0; slots].into(),
-            occupied: vec![0; slots.div_ceil(64)].into(),
-            last_late: 0,
+            occupied_bitmap: vec![0; slots.div_ceil(64)].into(),
+            last_late_entry: 0,
         }
     }
 
@@ -76,7 +76,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
     #[inline]
     fn occupied_word_mut(&mut self, slot: u32) -> &mut u64 {
         // SAFETY: `new` has made a bit for each head, so the masked index is in bounds.
-        unsafe { self.occupied.get_unchecked_mut((slot & Self::SLOT_MASK) as usize / 64) }
+        unsafe { self.occupied_bitmap.get_unchecked_mut((slot & Self::SLOT_MASK) as usize / 64) }
     }
 
     #[inline]
@@ -93,7 +93,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
     #[inline]
     pub(super) fn first_occupied(&self, slots: Range<u32>) -> Option<u32> {
         let first = slots.start as usize / 64;
-        let remaining_bits = self.occupied[first] >> (slots.start % 64);
+        let remaining_bits = self.occupied_bitmap[first] >> (slots.start % 64);
         let found = if remaining_bits == 0 {
             self.first_occupied_in_words(first + 1..slots.end.div_ceil(64) as usize)?
         } else {
@@ -104,7 +104,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
 
     #[allow(clippy::cast_possible_truncation)] // Slot indices are below 2^23.
     fn first_occupied_in_words(&self, range: Range<usize>) -> Option<u32> {
-        let (mut word_number, mut words) = (range.start, self.occupied.get(range)?);
+        let (mut word_number, mut words) = (range.start, self.occupied_bitmap.get(range)?);
         // Checks 16 words at a time, which takes hardly longer than checking one word.
         while let Some((chunk, remaining_words)) = words.split_first_chunk::<16>()
             && chunk.iter().fold(0, |all, word| all | word) == 0
@@ -124,7 +124,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
         let count = |word: u32| {
             let (first_bit, end_bit) = (slots.start.max(64 * word), slots.end.min(64 * word + 64));
             let bits = u64::MAX >> (64 - (end_bit - first_bit)) << (first_bit % 64);
-            (self.occupied[word as usize] & bits).count_ones()
+            (self.occupied_bitmap[word as usize] & bits).count_ones()
         };
         (slots.start / 64..slots.end.div_ceil(64)).map(count).sum()
     }
@@ -136,7 +136,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
 
     /// Returns the first entry of a slot; 0 if there is none.
     #[inline]
-    pub(super) fn first(&self, slot: u32) -> u32 {
+    pub(super) fn first_entry(&self, slot: u32) -> u32 {
         self.head_word(slot) & FIRST_ENTRY_MASK
     }
 
@@ -172,7 +172,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
     pub(super) fn link_late<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
         let late = Geometry::<LEVEL_BITS, LEVELS>::LATE_SLOT;
         if self.is_empty(late) {
-            self.last_late = entry.index();
+            self.last_late_entry = entry.index();
         }
         self.link(storage, late, entry);
     }
@@ -200,7 +200,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
 
     /// Returns true if the entry with these links is alone in its slot.
     #[inline]
-    pub(super) fn is_alone(links: &Links) -> bool {
+    pub(super) fn is_only_entry(links: &Links) -> bool {
         // Only a slot's first entry has the bit `SLOT_FLAG` in `previous`. Only for the last entry,
         // whose `next` is 0, does `next - 1` have this bit.
         links.previous.get() & links.next.get().wrapping_sub(1) & SLOT_FLAG != 0
@@ -212,7 +212,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
     pub(super) fn unlink<S: Storage>(&mut self, storage: &S, links: &Links) {
         let (previous, next) = (links.previous.get(), links.next.get());
         let (is_first, slot) = (previous & SLOT_FLAG != 0, previous & !SLOT_FLAG);
-        if Self::is_alone(links) {
+        if Self::is_only_entry(links) {
             *self.head_word_mut(slot) = 0;
             return self.mark_empty(slot);
         }
@@ -226,11 +226,11 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
         *head = select_unpredictable(is_first, next | *head & !FIRST_ENTRY_MASK, *head);
     }
 
-    /// Updates `last_late` before a late entry is unlinked.
+    /// Updates `last_late_entry` before a late entry is unlinked.
     pub(super) fn update_last_late_before_unlinking(&mut self, entry: impl Entry) {
-        if entry.index() == self.last_late {
+        if entry.index() == self.last_late_entry {
             let previous = entry.links().previous.get();
-            self.last_late = if previous & SLOT_FLAG == 0 { previous } else { 0 };
+            self.last_late_entry = if previous & SLOT_FLAG == 0 { previous } else { 0 };
         }
     }
 
@@ -243,15 +243,15 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
         let first = *head & FIRST_ENTRY_MASK;
         *head ^= first ^ first_late;
         storage.entry(first_late).links().previous.set(SLOT_FLAG | slot);
-        storage.entry(first).links().previous.set(self.last_late);
-        storage.entry(self.last_late).links().next.set(first);
-        self.last_late = 0;
+        storage.entry(first).links().previous.set(self.last_late_entry);
+        storage.entry(self.last_late_entry).links().next.set(first);
+        self.last_late_entry = 0;
     }
 
     /// Returns the entries of a slot; panics if a link is wrong.
     #[cfg(any(test, debug_assertions))]
-    pub(super) fn entries(&self, storage: &impl Storage, slot: u32) -> alloc::vec::Vec<u32> {
-        let (mut index, mut previous) = (self.first(slot), SLOT_FLAG | slot);
+    pub(super) fn entries_of(&self, storage: &impl Storage, slot: u32) -> alloc::vec::Vec<u32> {
+        let (mut index, mut previous) = (self.first_entry(slot), SLOT_FLAG | slot);
         assert!(index != 0 || self.is_empty(slot), "a count without entries");
         let mut entries = alloc::vec::Vec::new();
         while index != 0 {
@@ -262,7 +262,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
         }
         let last = entries.last().copied().unwrap_or(0);
         let is_late = slot == Geometry::<LEVEL_BITS, LEVELS>::LATE_SLOT;
-        assert!(!is_late || self.last_late == last, "the last entry of the late slot");
+        assert!(!is_late || self.last_late_entry == last, "the last entry of the late slot");
         entries
     }
 
@@ -311,7 +311,7 @@ mod tests {
         }
 
         fn entries_in(&self, slot: u32) -> Vec<u32> {
-            self.slots.entries(&self.entries, slot)
+            self.slots.entries_of(&self.entries, slot)
         }
     }
 

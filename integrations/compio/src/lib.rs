@@ -31,10 +31,10 @@ use compio_runtime::{JoinHandle, Runtime, fd::PollFd};
 use corewheel::{Config, TimerFd, local_timer};
 
 /// Limits each turn, so that other tasks run between turns.
-const BUDGET: usize = 1_024;
+const TURN_BUDGET: usize = 1_024;
 
 /// Matches the precision of compio's own timers.
-const TICK: Duration = Duration::from_micros(20);
+const DEFAULT_TICK: Duration = Duration::from_micros(20);
 
 /// The handle of a task that drives the wheel.
 type DriverTask = JoinHandle<io::Result<Infallible>>;
@@ -99,7 +99,7 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 /// ```
 pub fn run_in<F: Future>(runtime: Runtime, future: F) -> io::Result<F::Output> {
     // Fails if the thread already has a wheel, which it then keeps.
-    let _ = Config::new().tick(TICK).install();
+    let _ = Config::new().tick(DEFAULT_TICK).install();
     let ended = catch_unwind(AssertUnwindSafe(|| {
         runtime.enter(|| {
             let driver = spawn_driver()?;
@@ -135,7 +135,7 @@ fn block_on<F: Future>(
         }
         // Fires timers that became due while tasks ran, before the runtime wakes more tasks. If a
         // timer wakes a task, the runtime does not sleep.
-        local_timer().turn_within(BUDGET);
+        local_timer().turn_within(TURN_BUDGET);
         if has_tasks {
             runtime.poll_with(Some(Duration::ZERO));
         } else {
@@ -168,7 +168,7 @@ pub fn spawn_driver() -> io::Result<JoinHandle<io::Result<Infallible>>> {
 async fn drive(timer: PollFd<TimerFd>) -> io::Result<Infallible> {
     loop {
         timer.read_ready().await?;
-        local_timer().turn_within(BUDGET);
+        local_timer().turn_within(TURN_BUDGET);
         // Yields once, so that other tasks run.
         let mut was_polled = false;
         poll_fn(|cx| {
@@ -181,7 +181,7 @@ async fn drive(timer: PollFd<TimerFd>) -> io::Result<Infallible> {
         .await;
         // If timers became due while other tasks ran, the descriptor stays readable, so that the
         // driver turns again.
-        if local_timer().turn_within(BUDGET).fired == 0 {
+        if local_timer().turn_within(TURN_BUDGET).fired == 0 {
             timer.arm();
         }
     }

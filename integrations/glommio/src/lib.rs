@@ -23,7 +23,7 @@ use glommio::{LocalExecutorBuilder, timer};
 use io_uring::IoUring;
 
 /// Matches the precision of glommio's own timers.
-const TICK: Duration = Duration::from_micros(20);
+const DEFAULT_TICK: Duration = Duration::from_micros(20);
 
 /// Runs `future` on this thread, in a glommio executor that drives the thread's wheel. Returns the
 /// future's output.
@@ -44,7 +44,7 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     // Returns an error if `io_uring` is missing; glommio would panic instead.
     drop(IoUring::new(1)?);
     // Fails if the thread already has a wheel, which it then keeps.
-    let _ = Config::new().tick(TICK).install();
+    let _ = Config::new().tick(DEFAULT_TICK).install();
     let executor = LocalExecutorBuilder::default().make()?;
     // Keeps a driver registered until the executor ends, because tasks run after `future` has
     // ended.

@@ -39,7 +39,7 @@ use corewheel::Config;
 use monoio::{FusionDriver, RuntimeBuilder, time};
 
 /// The tick is short, because monoio's own timer can round each deadline up a second time.
-const TICK: Duration = Duration::from_micros(20);
+const DEFAULT_TICK: Duration = Duration::from_micros(20);
 
 /// Runs `future` on this thread, in a monoio runtime that drives the thread's wheel. Returns the
 /// future's output. monoio keeps an unfinished task as long as a timer or a descriptor can wake it.
@@ -56,7 +56,7 @@ const TICK: Duration = Duration::from_micros(20);
 /// Panics if [`drive`] would panic, or `run` is called inside another monoio runtime.
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     // Fails if the thread already has a wheel, which it then keeps.
-    let _ = Config::new().tick(TICK).install();
+    let _ = Config::new().tick(DEFAULT_TICK).install();
     let mut runtime = RuntimeBuilder::<FusionDriver>::new().enable_timer().build()?;
     // The driver is not a task, because monoio never drops a task that waits for a descriptor.
     let driver = Rc::new(RefCell::new(Some(Box::pin(drive()))));
@@ -112,14 +112,14 @@ async fn drive_by_descriptor(timer: corewheel::TimerFd) -> io::Result<Infallible
     use std::os::{fd::AsFd, unix::net::UnixStream};
 
     /// Limits each turn, so that other tasks run between turns.
-    const BUDGET: usize = 1_024;
+    const TURN_BUDGET: usize = 1_024;
 
     let descriptor = timer.as_fd().try_clone_to_owned()?;
     let socket = monoio::net::UnixStream::from_std(UnixStream::from(descriptor))?;
     timer.arm();
     loop {
         socket.readable(false).await?;
-        timer.turn_within(BUDGET);
+        timer.turn_within(TURN_BUDGET);
         // Lets other tasks run, because the next wait can be ready at its first poll. monoio runs a
         // new task after all others, but a task that wakes itself before them.
         monoio::spawn(async {}).await;

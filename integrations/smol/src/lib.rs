@@ -31,10 +31,10 @@ use async_io::Timer;
 use corewheel::{Config, local_timer};
 
 /// Matches the precision of smol's own timers.
-const TICK: Duration = Duration::from_micros(20);
+const DEFAULT_TICK: Duration = Duration::from_micros(20);
 
 /// Limits each turn, so that other tasks run between turns.
-const BUDGET: usize = 1_024;
+const TURN_BUDGET: usize = 1_024;
 
 /// Runs `tasks` and a driver of the thread's wheel on this thread, until `future` ends. Returns the
 /// future's output.
@@ -47,7 +47,7 @@ const BUDGET: usize = 1_024;
 /// Panics if [`drive`] would panic.
 pub fn run<F: Future>(tasks: &LocalExecutor<'_>, future: F) -> F::Output {
     // Fails if the thread already has a wheel, which it then keeps.
-    let _ = Config::new().tick(TICK).install();
+    let _ = Config::new().tick(DEFAULT_TICK).install();
     // The driver must be a task: the executor runs many tasks before it polls `future` again.
     let driver = tasks.spawn(drive());
     let ended = catch_unwind(AssertUnwindSafe(|| {
@@ -57,7 +57,7 @@ pub fn run<F: Future>(tasks: &LocalExecutor<'_>, future: F) -> F::Output {
             if output.is_pending() {
                 // Fires timers that became due while tasks ran, before the reactor wakes more
                 // tasks.
-                local_timer().turn_within(BUDGET);
+                local_timer().turn_within(TURN_BUDGET);
             }
             output
         }))

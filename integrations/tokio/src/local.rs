@@ -20,10 +20,10 @@ use tokio::{
 use crate::time::{self, THREAD_TIMERS};
 
 /// Limits each turn, so that other tasks run between turns.
-const BUDGET: usize = 1_024;
+const TURN_BUDGET: usize = 1_024;
 
 /// The tick is short, because rounding up to a tick adds to the lateness that busy tasks cause.
-const TICK: Duration = Duration::from_micros(100);
+const DEFAULT_TICK: Duration = Duration::from_micros(100);
 
 /// Runs `future` on this thread, in a new current-thread runtime and `LocalSet` that drive the
 /// thread's wheel. Returns the future's output, and drops unfinished tasks. Pending timers stay in
@@ -181,7 +181,7 @@ fn create_driver(
     runtime: &Runtime,
 ) -> io::Result<impl Future<Output = io::Result<Infallible>> + use<>> {
     // Fails if the thread already has a wheel, which it then keeps.
-    let _ = Config::new().tick(TICK).install();
+    let _ = Config::new().tick(DEFAULT_TICK).install();
     let _runtime = runtime.enter();
     let (timer, guard) = register()?;
     Ok(drive(timer, guard))
@@ -201,7 +201,7 @@ fn block_on<F: Future>(
         time::request_event_polls();
         // Lets callbacks spawn tasks on the `LocalSet`.
         let set = tasks.enter();
-        local_timer().turn_within(BUDGET);
+        local_timer().turn_within(TURN_BUDGET);
         if let Poll::Ready(Err(error)) = driver.as_mut().poll(cx) {
             return Poll::Ready(Err(error));
         }
@@ -282,6 +282,6 @@ async fn drive(timer: AsyncFd<TimerFd>, _guard: DriverGuard) -> io::Result<Infal
         // Clears the readiness before the turn arms the descriptor, so that each later event is a
         // new edge.
         timer.readable().await?.clear_ready();
-        timer.get_ref().turn_within(BUDGET);
+        timer.get_ref().turn_within(TURN_BUDGET);
     }
 }

@@ -50,7 +50,7 @@ const WINDOW_TO_ANCHOR_SPAN_RATIO_MIN: u64 = 8;
 
 /// The minimum and maximum time, in nanoseconds, over which the counter's rate is measured. A
 /// shorter measurement would have a large relative error, and in a longer one,
-/// [`RateBounds::measured`] could overflow.
+/// [`RateBounds::measure`] could overflow.
 const CALIBRATION_MIN_NANOS: u64 = 1_000_000;
 const CALIBRATION_MAX_NANOS: u64 = 1_000_000_000;
 
@@ -111,8 +111,8 @@ enum CalibrationState {
 #[derive(Debug)]
 pub(super) struct ClockEstimator {
     window: AnchorWindow,
-    state: CalibrationState,
-    recent_faults: u32,
+    calibration: CalibrationState,
+    recent_fault_count: u32,
     last_fault_nanos: u64,
 }
 
@@ -125,7 +125,7 @@ impl ClockEstimator {
             anchor,
             rate: RateBounds { min: 0, max: 0 },
         };
-        Self { window, state: CalibrationState::NoAnchor, recent_faults: 0, last_fault_nanos: 0 }
+        Self { window, calibration: CalibrationState::NoAnchor, recent_fault_count: 0, last_fault_nanos: 0 }
     }
 
     /// Returns bounds on the clock's time at `count`. Returns `None` if the caller must read the
@@ -155,16 +155,16 @@ impl ClockEstimator {
     /// was faulty too often and must not be used again.
     pub(super) fn update(&mut self, anchor: Anchor) -> bool {
         self.window.last_count = u64::MAX;
-        match self.state {
+        match self.calibration {
             CalibrationState::NoAnchor => {
-                self.state =
+                self.calibration =
                     CalibrationState::Calibrating { start_anchor: anchor, previous_rate: None }
             }
             CalibrationState::Calibrating { start_anchor, previous_rate } => {
                 self.advance_calibration(start_anchor, previous_rate, anchor);
             }
             CalibrationState::Calibrated { previous, rate }
-                if rate.is_consistent(previous, anchor) =>
+                if rate.is_consistent_with(previous, anchor) =>
             {
                 self.set_anchor(rate, anchor);
             }
@@ -182,19 +182,19 @@ impl ClockEstimator {
         if anchor.clock_nanos.saturating_sub(start_anchor.clock_nanos) < CALIBRATION_MIN_NANOS {
             return;
         }
-        match (previous_rate, RateBounds::measured(start_anchor, anchor)) {
+        match (previous_rate, RateBounds::measure(start_anchor, anchor)) {
             (Some(previous_rate), Some(rate)) if rate.agrees_with(previous_rate) => {
                 self.set_anchor(rate.widen_bounds(), anchor);
             }
             (_, rate) => {
-                self.state =
+                self.calibration =
                     CalibrationState::Calibrating { start_anchor: anchor, previous_rate: rate }
             }
         }
     }
 
     fn set_anchor(&mut self, rate: RateBounds, anchor: Anchor) {
-        self.state = CalibrationState::Calibrated { previous: anchor, rate };
+        self.calibration = CalibrationState::Calibrated { previous: anchor, rate };
         let window_counts = (WINDOW_MAX_NANOS << 32) / rate.max;
         let anchor_span = anchor.count_after.checked_sub(anchor.count_before);
         if anchor_span.is_some_and(|anchor_span| {
@@ -213,17 +213,17 @@ impl ClockEstimator {
     fn record_fault(&mut self, anchor: Anchor) -> bool {
         let previous_fault_is_forgotten =
             anchor.clock_nanos.saturating_sub(self.last_fault_nanos) > FAULT_FORGOTTEN_AFTER_NANOS;
-        self.recent_faults = if previous_fault_is_forgotten { 1 } else { self.recent_faults + 1 };
+        self.recent_fault_count = if previous_fault_is_forgotten { 1 } else { self.recent_fault_count + 1 };
         self.last_fault_nanos = anchor.clock_nanos;
-        self.state = CalibrationState::Calibrating { start_anchor: anchor, previous_rate: None };
-        self.recent_faults < FAULTS_MAX
+        self.calibration = CalibrationState::Calibrating { start_anchor: anchor, previous_rate: None };
+        self.recent_fault_count < FAULTS_MAX
     }
 }
 
 impl RateBounds {
     /// Measures the rate between two anchors. Returns `None` if these anchors do not give a precise
     /// rate.
-    fn measured(start_anchor: Anchor, anchor: Anchor) -> Option<Self> {
+    fn measure(start_anchor: Anchor, anchor: Anchor) -> Option<Self> {
         let nanos = anchor
             .clock_nanos
             .checked_sub(start_anchor.clock_nanos)
@@ -250,7 +250,7 @@ impl RateBounds {
     }
 
     /// Returns true if both anchors can be correct at this rate.
-    fn is_consistent(self, start_anchor: Anchor, anchor: Anchor) -> bool {
+    fn is_consistent_with(self, start_anchor: Anchor, anchor: Anchor) -> bool {
         let elapsed_nanos = |from: u64, to: u64, rate: u64| {
             Some((u128::from(to.checked_sub(from)?) * u128::from(rate)) >> 32)
         };

@@ -7,22 +7,22 @@ use std::mem;
 use super::{FIRST_INEXACT_COUNT, Mailbox, MessageList};
 use crate::limits::REVERSED_MESSAGES_PER_TURN_MAX;
 
-/// The index of low-priority messages in `Backlog::ready`.
-const LOW_PRIORITY: usize = 0;
-/// The index of urgent messages in `Backlog::ready`.
-const URGENT: usize = 1;
+/// The index of low-priority messages in `Backlog::ready_by_priority`.
+const LOW_PRIORITY_INDEX: usize = 0;
+/// The index of urgent messages in `Backlog::ready_by_priority`.
+const URGENT_INDEX: usize = 1;
 
 /// The messages that the owner has taken out of the mailbox and not consumed yet.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
     /// The messages of each priority that are ready to be consumed, urgent messages in FIFO order.
-    pub(super) ready: [MessageList; 2],
+    pub(super) ready_by_priority: [MessageList; 2],
     /// Urgent messages that are not reversed yet: newest first. While this list has messages, the
     /// owner consumes no urgent message.
-    pub(super) unreversed: MessageList,
-    /// Urgent messages in FIFO order. The messages move to `ready` once `unreversed`, which holds
+    pub(super) unreversed_urgent: MessageList,
+    /// Urgent messages in FIFO order. The messages move to `ready_by_priority` once `unreversed_urgent`, which holds
     /// older messages, is empty.
-    reversed: MessageList,
+    reversed_urgent: MessageList,
     pub(crate) phase: MessagePhase,
     /// The part of the pass's budget that is reserved for low-priority messages.
     budget_reserved_for_low: usize,
@@ -64,12 +64,12 @@ impl Backlog {
     #[inline(never)]
     fn begin_pass_with_messages(&mut self, mailbox: &Mailbox, budget: usize) -> bool {
         self.phase = MessagePhase::low_priority(budget);
-        let has_urgent =
-            self.ready[URGENT].first | self.unreversed.first != 0 || mailbox.urgent.has_messages();
-        if has_urgent {
+        let has_urgent_messages =
+            self.ready_by_priority[URGENT_INDEX].first | self.unreversed_urgent.first != 0 || mailbox.urgent.has_messages();
+        if has_urgent_messages {
             self.begin_urgent_phase(mailbox);
         }
-        has_urgent
+        has_urgent_messages
     }
 
     /// Reserves up to half of the budget for low-priority messages, so that a flood of urgent
@@ -81,7 +81,7 @@ impl Backlog {
         let is_odd = !budget.is_multiple_of(2);
         self.last_odd_budget_favored_low ^= is_odd;
         let half_budget = *budget / 2 + usize::from(is_odd && self.last_odd_budget_favored_low);
-        let low_count = self.ready[LOW_PRIORITY].count() + mailbox.cancelled_count();
+        let low_count = self.ready_by_priority[LOW_PRIORITY_INDEX].count() + mailbox.cancelled_count();
         self.budget_reserved_for_low = half_budget.min(low_count as usize);
         *budget -= self.budget_reserved_for_low;
     }
@@ -89,7 +89,7 @@ impl Backlog {
     /// Returns true if this pass may have low-priority messages to consume.
     #[inline]
     pub(crate) fn may_have_low_priority_messages(&self) -> bool {
-        self.phase.may_take_from_mailbox || self.ready[LOW_PRIORITY].first != 0
+        self.phase.may_take_from_mailbox || self.ready_by_priority[LOW_PRIORITY_INDEX].first != 0
     }
 
     /// Returns true if the pass in progress still has to take messages out of the mailbox.
@@ -113,7 +113,7 @@ impl Backlog {
         &mut self,
         node_and_link: impl FnOnce(u32) -> (N, u32),
     ) -> Option<(N, u32)> {
-        let messages = &mut self.ready[usize::from(self.phase.is_urgent)];
+        let messages = &mut self.ready_by_priority[usize::from(self.phase.is_urgent)];
         let index = messages.first;
         if self.phase.budget == 0 || index == 0 {
             return None;
@@ -137,17 +137,17 @@ impl Backlog {
         replace_link: impl FnMut(u32, u32) -> u32,
     ) -> bool {
         let phase = usize::from(self.phase.is_urgent);
-        let has_message = self.ready[phase].first != 0;
+        let has_message = self.ready_by_priority[phase].first != 0;
         if !has_message && mem::take(&mut self.phase.may_take_from_mailbox) {
             if self.phase.is_urgent {
-                if self.unreversed.first == 0 {
-                    self.unreversed = mailbox.urgent.take_all();
+                if self.unreversed_urgent.first == 0 {
+                    self.unreversed_urgent = mailbox.urgent.take_all();
                 }
                 self.reverse_urgent(REVERSED_MESSAGES_PER_TURN_MAX, replace_link);
             } else {
-                self.ready[LOW_PRIORITY] = mailbox.low_priority.take_all();
+                self.ready_by_priority[LOW_PRIORITY_INDEX] = mailbox.low_priority.take_all();
             }
-            if self.phase.budget > 0 && self.ready[phase].first != 0 {
+            if self.phase.budget > 0 && self.ready_by_priority[phase].first != 0 {
                 return true;
             }
         }
@@ -158,14 +158,14 @@ impl Backlog {
         false
     }
 
-    /// Moves up to `limit` messages from `unreversed` to `reversed`. When `unreversed` is empty,
+    /// Moves up to `limit` messages from `unreversed_urgent` to `reversed_urgent`. When `unreversed_urgent` is empty,
     /// the reversed messages become ready.
     pub(super) fn reverse_urgent(
         &mut self,
         limit: usize,
         mut replace_link: impl FnMut(u32, u32) -> u32,
     ) {
-        let (mut source, mut target, mut moved_count) = (self.unreversed, self.reversed, 0);
+        let (mut source, mut target, mut moved_count) = (self.unreversed_urgent, self.reversed_urgent, 0);
         while source.first != 0 && moved_count as usize != limit {
             let third = replace_link(source.first, target.second);
             (target.first, target.second) = (source.first, target.first);
@@ -173,9 +173,9 @@ impl Backlog {
             moved_count += 1;
         }
         (source.count, target.count) = (source.count - moved_count, target.count + moved_count);
-        (self.unreversed, self.reversed) = (source, target);
+        (self.unreversed_urgent, self.reversed_urgent) = (source, target);
         if source.first == 0 {
-            self.ready[URGENT] = mem::take(&mut self.reversed);
+            self.ready_by_priority[URGENT_INDEX] = mem::take(&mut self.reversed_urgent);
         }
     }
 
@@ -183,27 +183,27 @@ impl Backlog {
     /// `FIRST_INEXACT_COUNT` may be inexact.
     #[inline]
     pub(crate) fn cancelled_count(&self) -> u32 {
-        self.ready[LOW_PRIORITY].count()
+        self.ready_by_priority[LOW_PRIORITY_INDEX].count()
     }
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        let [low, urgent] = &self.ready;
-        (urgent.first | low.first | self.unreversed.first) == 0
+        let [low, urgent] = &self.ready_by_priority;
+        (urgent.first | low.first | self.unreversed_urgent.first) == 0
     }
 
     /// Returns the number of messages in the backlog. A number of at least `FIRST_INEXACT_COUNT`
     /// may be inexact.
     #[inline]
-    pub(crate) fn count(&self) -> u32 {
-        let urgent = [self.ready[URGENT], self.unreversed, self.reversed];
+    pub(crate) fn message_count(&self) -> u32 {
+        let urgent = [self.ready_by_priority[URGENT_INDEX], self.unreversed_urgent, self.reversed_urgent];
         let urgent: u32 = urgent.iter().map(MessageList::count).sum();
         urgent.min(FIRST_INEXACT_COUNT) + self.cancelled_count()
     }
 
     #[inline]
     pub(crate) fn message_lists(&self) -> [MessageList; 4] {
-        let [low, urgent] = self.ready;
-        [urgent, low, self.unreversed, self.reversed]
+        let [low, urgent] = self.ready_by_priority;
+        [urgent, low, self.unreversed_urgent, self.reversed_urgent]
     }
 }

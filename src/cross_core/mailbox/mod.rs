@@ -68,10 +68,10 @@ use crate::{
     util::sync::{AtomicU32, AtomicU64, Ordering},
 };
 
-const EMPTY: u64 = 0;
+const EMPTY_HEAD: u64 = 0;
 /// The head of a closed stack. An open stack never has this head, because its newest and second
 /// messages are different nodes.
-const CLOSED: u64 = u64::MAX;
+const CLOSED_HEAD: u64 = u64::MAX;
 const INDEX_BITS: u32 = 25;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 const NEWEST_SHIFT: u32 = 14;
@@ -171,7 +171,7 @@ impl Mailbox {
         for stack in [&self.urgent, &self.low_priority] {
             // Acquire (M1): the pushers' writes happen before the owner's `end_at_close` for all
             // state words (`state`).
-            stack.head.swap(CLOSED, Ordering::Acquire);
+            stack.head.swap(CLOSED_HEAD, Ordering::Acquire);
         }
     }
 
@@ -181,7 +181,7 @@ impl Mailbox {
     pub(crate) fn must_not_sleep(&self, wake_depth: u32, ends_on_cancel: bool) -> bool {
         // The loads are relaxed: before them, the owner has announced its sleep and executed fence
         // F1 (see `parker`).
-        self.has_urgent()
+        self.has_urgent_messages()
             || self.low_priority.depth() >= wake_depth
             || ends_on_cancel && self.low_priority.has_payload_to_drop()
     }
@@ -189,7 +189,7 @@ impl Mailbox {
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         // Relaxed: the result is a hint. If the mailbox is closed, a later push fails.
-        self.urgent.head.load(Ordering::Relaxed) == CLOSED
+        self.urgent.head.load(Ordering::Relaxed) == CLOSED_HEAD
     }
 
     /// Returns true if the mailbox is open and the owner sees no message in it.
@@ -198,12 +198,12 @@ impl Mailbox {
         // Both `Relaxed`: a later turn sees a message that these loads miss, and `take_all`
         // acquires.
         self.urgent.head.load(Ordering::Relaxed) | self.low_priority.head.load(Ordering::Relaxed)
-            == EMPTY
+            == EMPTY_HEAD
     }
 
     /// Returns true if an urgent message is queued, or a thread has [requested a
     /// turn](Self::request_turn).
-    pub(crate) fn has_urgent(&self) -> bool {
+    pub(crate) fn has_urgent_messages(&self) -> bool {
         self.urgent.has_messages()
     }
 
@@ -232,7 +232,7 @@ impl Stack {
         loop {
             let flag_and_count = if head & COUNT_MASK < COUNT_MASK {
                 (head & (PAYLOAD_TO_DROP_FLAG | COUNT_MASK)) + 1
-            } else if head == CLOSED {
+            } else if head == CLOSED_HEAD {
                 return PushOutcome::Closed;
             } else {
                 head & PAYLOAD_TO_DROP_FLAG | u64::from(FIRST_INEXACT_COUNT)
@@ -269,7 +269,7 @@ impl Stack {
         // Relaxed: a later turn sees a message that this load misses, and `take_all` acquires.
         // Before a sleep, the fence F1 (`parker`) precedes this load, so the owner misses no
         // message.
-        !matches!(self.head.load(Ordering::Relaxed), EMPTY | CLOSED)
+        !matches!(self.head.load(Ordering::Relaxed), EMPTY_HEAD | CLOSED_HEAD)
     }
 
     #[inline]
@@ -278,7 +278,7 @@ impl Stack {
             return MessageList::default();
         }
         // Acquire (M1): sees the links, and the pushers' writes.
-        let head = self.head.swap(EMPTY, Ordering::Acquire);
+        let head = self.head.swap(EMPTY_HEAD, Ordering::Acquire);
         MessageList::from_head(head)
     }
 
@@ -287,7 +287,7 @@ impl Stack {
         // Relaxed: the number may be outdated. Before a sleep, the fence F1 (`parker`) precedes
         // this load, so the owner misses no message.
         match self.head.load(Ordering::Relaxed) {
-            CLOSED => 0,
+            CLOSED_HEAD => 0,
             head => MessageList::from_head(head).count(),
         }
     }
@@ -296,13 +296,13 @@ impl Stack {
         // Relaxed: before a sleep, the fence F1 (`parker`) precedes this load, so the owner misses
         // no payload.
         let head = self.head.load(Ordering::Relaxed);
-        head != CLOSED && head & PAYLOAD_TO_DROP_FLAG != 0
+        head != CLOSED_HEAD && head & PAYLOAD_TO_DROP_FLAG != 0
     }
 
     fn peek_messages(&self) -> MessageList {
         // Acquire (M1): sees the links of the messages.
         match self.head.load(Ordering::Acquire) {
-            CLOSED => MessageList::default(),
+            CLOSED_HEAD => MessageList::default(),
             head => MessageList::from_head(head),
         }
     }

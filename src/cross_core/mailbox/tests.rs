@@ -37,9 +37,9 @@ fn consume_pass(
     mailbox: &Mailbox,
     links: &[MailboxLink],
 ) -> [Vec<u32>; 2] {
-    let has_urgent = backlog.begin_pass(mailbox, budget);
-    assert_eq!(has_urgent, backlog.phase.is_urgent);
-    let urgent = if has_urgent { consume_phase(backlog, mailbox, links) } else { vec![] };
+    let has_urgent_messages = backlog.begin_pass(mailbox, budget);
+    assert_eq!(has_urgent_messages, backlog.phase.is_urgent);
+    let urgent = if has_urgent_messages { consume_phase(backlog, mailbox, links) } else { vec![] };
     assert!(!backlog.phase.is_urgent);
     [urgent, consume_phase(backlog, mailbox, links)]
 }
@@ -94,11 +94,11 @@ fn the_owner_takes_all_messages_newest_first() {
     assert!(!backlog.begin_pass(&mailbox, UNLIMITED));
     assert!(refill_or_end_phase(&mut backlog, &mailbox, &links));
     assert_eq!(
-        (backlog.count(), backlog.ready[0]),
+        (backlog.message_count(), backlog.ready_by_priority[0]),
         (3, MessageList { first: 3, second: 2, count: 3 })
     );
     assert_eq!(consume_phase(&mut backlog, &mailbox, &links), [3, 2, 1]);
-    assert_eq!((backlog.is_empty(), backlog.count(), mailbox.depth()), (true, 0, 0));
+    assert_eq!((backlog.is_empty(), backlog.message_count(), mailbox.depth()), (true, 0, 0));
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn a_pass_takes_messages_even_if_its_budget_is_spent() {
     assert_eq!(consume_pass(&mut backlog, 1, &mailbox, &links)[1], [2]);
     push(3);
     assert_eq!(consume_pass(&mut backlog, 1, &mailbox, &links)[1], [1]);
-    assert_eq!(backlog.count(), 1);
+    assert_eq!(backlog.message_count(), 1);
 }
 
 /// A pass reverses a limited number of messages, and consumes no urgent message until all are
@@ -226,10 +226,10 @@ fn a_count_is_capped_while_a_flood_is_reversed() {
         _ = mailbox.push(index, &links[index as usize], MessageKind::AddedOrReset);
     });
     let mut backlog = Backlog::default();
-    backlog.unreversed = mailbox.urgent.take_all();
+    backlog.unreversed_urgent = mailbox.urgent.take_all();
     for _ in 0..if cfg!(miri) { 3 } else { FIRST_INEXACT_COUNT } {
         backlog.reverse_urgent(1, |index, link| links[index as usize].replace(link));
-        assert_eq!(backlog.count(), FIRST_INEXACT_COUNT);
+        assert_eq!(backlog.message_count(), FIRST_INEXACT_COUNT);
     }
 }
 
@@ -255,7 +255,7 @@ fn many_low_or_one_urgent_message_keep_the_owner_awake() {
     assert!(!mailbox.must_not_sleep(2, false) && mailbox.must_not_sleep(1, false));
     assert_eq!(queued_depth(mailbox.push(2, &links[2], MessageKind::AddedOrReset)), 1);
     assert_eq!(queued_depth(mailbox.push(3, &links[3], MessageKind::Cancelled)), 2);
-    assert!(mailbox.must_not_sleep(9, false) && mailbox.has_urgent());
+    assert!(mailbox.must_not_sleep(9, false) && mailbox.has_urgent_messages());
     assert_eq!(mailbox.depth(), 3);
     let _ = consume_pass(&mut Backlog::default(), UNLIMITED, &mailbox, &links);
     assert!(!mailbox.must_not_sleep(1, false));
@@ -282,13 +282,13 @@ fn an_inexact_count_stays_until_the_last_message() {
     let links = [0, 0, 0, 1].map(|link| MailboxLink(AtomicU32::new(link)));
     let mut backlog = Backlog::default();
     backlog.phase = MessagePhase::low_priority(UNLIMITED);
-    backlog.ready = [MessageList::from_head(head), MessageList::default()];
+    backlog.ready_by_priority = [MessageList::from_head(head), MessageList::default()];
     let mut counts = vec![];
     while !backlog.is_empty() {
-        counts.push(backlog.count());
+        counts.push(backlog.message_count());
         assert!(consume_next(&mut backlog, &links).is_some());
     }
-    assert_eq!((counts, backlog.count()), (vec![FIRST_INEXACT_COUNT; 3], 0));
+    assert_eq!((counts, backlog.message_count()), (vec![FIRST_INEXACT_COUNT; 3], 0));
 }
 
 #[test]

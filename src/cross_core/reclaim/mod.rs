@@ -194,7 +194,7 @@ impl<T> EpochPointer<T> {
     }
 
     #[allow(unsafe_code)]
-    pub(crate) fn take(&mut self) -> Option<NonNull<T>> {
+    pub(crate) fn take_pointer(&mut self) -> Option<NonNull<T>> {
         // SAFETY: `self` is borrowed mutably, so no other thread can reach the cell.
         let guard = unsafe { epoch::unprotected() };
         // Relaxed: the borrow of the cell is exclusive.

@@ -94,7 +94,7 @@ pub(crate) use self::{
 use crate::{
     clock::tick::TimerSchedule,
     cross_core::{
-        call_site::{AddRecord, CallSite},
+        call_site::{TimerOrigin, CallSite},
         callback::{BuildInPlace, Callback, IntoCallback, SendCallback, take_closure},
         mailbox::MailboxLink,
         reclaim::{EpochPointer, Pinned},
@@ -114,7 +114,7 @@ const ROOM_BITMAP_WORDS: usize = PAGES_MAX.div_ceil(64);
 #[derive(Debug, Default)]
 struct PageCell {
     page: EpochPointer<PageHeader>,
-    pointer_ordering: LoomPointerOrdering,
+    loom_ordering: LoomPointerOrdering,
 }
 
 /// The table through which other threads reach one shard's nodes.
@@ -135,9 +135,9 @@ pub(crate) struct Slab {
 #[repr(align(128))]
 struct Hints {
     /// The page number at which the search for a vacant cell begins.
-    vacant_page_number_hint: AtomicHint,
+    vacant_cell_hint: AtomicHint,
     /// The number of a remote page that probably has free nodes.
-    page_with_room: AtomicHint,
+    page_with_room_hint: AtomicHint,
     /// The approximate count of remote pages whose nodes are all free.
     empty_remote_page_count: AtomicHint,
     /// The generation of the first timer in each node of a new remote page, without the bit that
@@ -168,7 +168,7 @@ pub(crate) struct TakenNode {
 pub(crate) struct ArmedNode<C> {
     node: TakenNode,
     pub(crate) generation: u64,
-    callback_type: PhantomData<C>,
+    callback_marker: PhantomData<C>,
 }
 
 impl PageCell {
@@ -203,8 +203,8 @@ impl Slab {
             layout: PageLayout::for_payload::<T>(),
             holds_callbacks,
             hints: Hints {
-                vacant_page_number_hint: AtomicHint::new(1),
-                page_with_room: AtomicHint::new(1),
+                vacant_cell_hint: AtomicHint::new(1),
+                page_with_room_hint: AtomicHint::new(1),
                 empty_remote_page_count: AtomicHint::new(0),
                 first_generation: AtomicU64::new(1),
             },
@@ -228,7 +228,7 @@ impl Slab {
     #[inline]
     fn page(&self, page_number: usize, pinned: &Pinned) -> Option<PagePtr> {
         let cell = self.pages.get(page_number)?;
-        cell.pointer_ordering.acquire_before_load();
+        cell.loom_ordering.acquire_before_load();
         Some(PagePtr(cell.page.load(pinned)?))
     }
 
@@ -236,7 +236,7 @@ impl Slab {
     /// added.
     #[inline(always)]
     pub(crate) fn take_remote_node(&self, pinned: Pinned) -> Option<TakenNode> {
-        let hinted_page = self.hints.page_with_room.get() as usize;
+        let hinted_page = self.hints.page_with_room_hint.get() as usize;
         let taken = self.take_from_page(hinted_page, &pinned);
         let (page, index) = taken.or_else(|| self.take_from_other_page(&pinned))?;
         Some(TakenNode { page, index, _pinned: pinned })
@@ -246,14 +246,14 @@ impl Slab {
     #[cold]
     #[inline(never)]
     fn take_from_other_page(&self, pinned: &Pinned) -> Option<(PagePtr, u32)> {
-        let first_word = self.hints.page_with_room.get() as usize / 64;
+        let first_word = self.hints.page_with_room_hint.get() as usize / 64;
         for word in (first_word..ROOM_BITMAP_WORDS).chain(0..first_word) {
             // Relaxed: the bits are hints; `take_from_page` acquires the page and its free nodes.
             let mut bits = self.room_bits[word].load(Ordering::Relaxed);
             while bits != 0 {
                 let page_number = word * 64 + bits.trailing_zeros() as usize;
                 if let Some(taken) = self.take_from_page(page_number, pinned) {
-                    self.hints.page_with_room.set(as_u32(page_number));
+                    self.hints.page_with_room_hint.set(as_u32(page_number));
                     return Some(taken);
                 }
                 self.clear_room_bit(page_number, pinned);
@@ -302,7 +302,7 @@ impl Slab {
     fn set_room_bit(&self, page_number: usize) {
         // Release (R1): publishes the nodes that the caller put back, or the new page.
         self.room_bits[page_number / 64].fetch_or(1 << (page_number % 64), Ordering::Release);
-        self.hints.page_with_room.set_min(as_u32(page_number));
+        self.hints.page_with_room_hint.set_min(as_u32(page_number));
     }
 
     /// Publishes a remote page. Returns the page, and the index of its first node, which the caller
@@ -320,7 +320,7 @@ impl Slab {
         // earlier remote pages with this page number.
         header.init_as_remote_page(self.first_generation());
         self.set_room_bit(page_number);
-        self.hints.page_with_room.set(as_u32(page_number));
+        self.hints.page_with_room_hint.set(as_u32(page_number));
         Some((page, index_of(page_number, 0)))
     }
 
@@ -345,7 +345,7 @@ impl Slab {
         let page = page::Page::<T>::allocate_page();
         // The hint may be too high, so the search wraps around to cell 1. Cell 0 is for the owner's
         // first page.
-        let hint = self.hints.vacant_page_number_hint.get() as usize;
+        let hint = self.hints.vacant_cell_hint.get() as usize;
         let mut numbers = (hint..PAGES_MAX).chain(1..hint);
         let Some(page_number) =
             numbers.find(|&page_number| self.try_publish_page(page_number, page))
@@ -354,13 +354,13 @@ impl Slab {
             unsafe { page.free() };
             return None;
         };
-        self.hints.vacant_page_number_hint.set(as_u32(page_number + 1));
+        self.hints.vacant_cell_hint.set(as_u32(page_number + 1));
         Some((page, page_number))
     }
 
     fn try_publish_page(&self, page_number: usize, page: PagePtr) -> bool {
         let cell = &self.pages[page_number];
-        cell.pointer_ordering.before_store();
+        cell.loom_ordering.order_before_store();
         cell.page.publish_if_empty(page.0)
     }
 
@@ -368,15 +368,15 @@ impl Slab {
     /// marked it as reclaimable.
     fn retract_page(&self, page_number: usize) {
         let cell = &self.pages[page_number];
-        cell.pointer_ordering.before_store();
+        cell.loom_ordering.order_before_store();
         cell.page.retract(retired_pages::mark_reclaimable);
-        self.hints.vacant_page_number_hint.set_min(as_u32(page_number));
+        self.hints.vacant_cell_hint.set_min(as_u32(page_number));
     }
 }
 
 impl Drop for Slab {
     fn drop(&mut self) {
-        for page in self.pages.iter_mut().filter_map(|cell| cell.page.take()) {
+        for page in self.pages.iter_mut().filter_map(|cell| cell.page.take_pointer()) {
             // SAFETY: no thread uses a slab that is being dropped, its owner is gone, and no other
             // slab has the page.
             unsafe { PagePtr(page).free() };
@@ -387,7 +387,7 @@ impl Drop for Slab {
 #[cfg(all(loom, feature = "models"))]
 impl Drop for NodeView<'_> {
     fn drop(&mut self) {
-        self.header().read_check.assert_read_allowed();
+        self.header().use_after_free_check.assert_read_allowed();
     }
 }
 
@@ -457,8 +457,8 @@ impl TakenNode {
         // SAFETY: this thread has taken the node, which is free, so it has no payload.
         unsafe { callback.build(node.payload().as_ptr()) };
         // SAFETY: this thread has taken the node.
-        let add_record = unsafe { page.add_records[place].get() };
-        add_record.set(AddRecord::new(call_site, || 0));
+        let timer_origin = unsafe { page.timer_origins[place].get() };
+        timer_origin.set(TimerOrigin::new(call_site, || 0));
         page.header.requested_deadlines[place].store_nanos(due);
         if period != 0 {
             // SAFETY: this thread has taken the node.
@@ -468,7 +468,7 @@ impl TakenNode {
         let state = &node.header.state;
         let generation = page.header.first_generation().max(state.generation() + 1);
         state.arm_remote(generation, period != 0);
-        ArmedNode { node: self, generation, callback_type: PhantomData }
+        ArmedNode { node: self, generation, callback_marker: PhantomData }
     }
 }
 

@@ -16,13 +16,13 @@ use super::{
 use crate::{
     clock::tick::TimerSchedule,
     cross_core::{
-        call_site::AddRecord,
+        call_site::TimerOrigin,
         callback::{BuildInPlace, Callback, CallbackPtr},
         mailbox::MailboxLink,
         reclaim::pin,
         state::{ClaimedRun, FreeWhen, StateWord, TimerKind},
     },
-    limits::{REMOTE_GENERATION_BIT, RESERVE_MAX, RETIRED_PAGES_MAX, SPARE_PAGES},
+    limits::{REMOTE_GENERATION_BIT, RESERVED_TIMERS_MAX, RETIRED_PAGES_MAX, SPARE_PAGES},
     util::{
         pages::{PAGE_LEN, PageTable, PlaceAllocator, as_u32, index_of, page_number_of, place_of},
         prefetch::prefetch,
@@ -59,7 +59,7 @@ pub(crate) struct OwnerSlab<T> {
     retired_pages: RefCell<RetiredPages>,
     /// True if surplus or retired pages may exist.
     pub(crate) may_need_trim: bool,
-    /// How many more calls of [`trim`](Self::trim) empty pages may cause. The budget is at most
+    /// How many more calls of [`trim_pages`](Self::trim_pages) empty pages may cause. The budget is at most
     /// [`SLAB_TRIMS_PER_PASS_MAX`](crate::limits::SLAB_TRIMS_PER_PASS_MAX) during a pass, and
     /// unlimited between passes.
     pub(crate) trim_budget: u32,
@@ -126,7 +126,7 @@ impl<T> OwnerSlab<T> {
     /// Frees the node at `index`. The node's timer, which had this `generation`, must have ended,
     /// and the node must have no queued message.
     #[inline]
-    pub(crate) fn free(&mut self, index: u32, generation: u64) {
+    pub(crate) fn free_node(&mut self, index: u32, generation: u64) {
         debug_assert!(self.entry(index).state().is_free());
         if generation & REMOTE_GENERATION_BIT != 0 {
             return self.free_remote_node(index);
@@ -143,18 +143,18 @@ impl<T> OwnerSlab<T> {
             self.place_allocator.put_in_free_list(page_number_of(index), place_of(index));
         self.entry(index).links().next.set(next);
         if has_surplus_pages {
-            self.trim_or_defer();
+            self.trim_pages_or_defer();
         }
     }
 
-    /// Calls [`trim`](Self::trim), or lets a later turn call it if `trim_budget` is zero.
+    /// Calls [`trim_pages`](Self::trim_pages), or lets a later turn call it if `trim_budget` is zero.
     #[cold]
-    fn trim_or_defer(&mut self) {
+    fn trim_pages_or_defer(&mut self) {
         if self.trim_budget == 0 {
             self.may_need_trim = true;
         } else {
             self.trim_budget -= 1;
-            self.trim();
+            self.trim_pages();
         }
     }
 
@@ -190,12 +190,12 @@ impl<T> OwnerSlab<T> {
 
     /// Returns true if there may be freed remote nodes to return, or surplus or retired pages.
     #[inline]
-    pub(crate) fn needs_reclamation(&self) -> bool {
+    pub(crate) fn may_have_memory_to_reclaim(&self) -> bool {
         self.freed_remote_nodes.count | u32::from(self.may_need_trim) != 0
     }
 
     /// Returns the freed remote nodes to the free list of their page. May call
-    /// [`trim`](Self::trim).
+    /// [`trim_pages`](Self::trim_pages).
     pub(crate) fn return_freed_remote_nodes(&mut self) {
         if self.freed_remote_nodes.count > 0 {
             let FreedRemoteNodes { first_index, last_index, count, .. } =
@@ -211,7 +211,7 @@ impl<T> OwnerSlab<T> {
             if count_after == PAGE_LEN {
                 self.slab.hints.empty_remote_page_count.increment();
                 if self.slab.has_surplus_remote_pages() {
-                    self.trim_or_defer();
+                    self.trim_pages_or_defer();
                 }
             }
         }
@@ -280,9 +280,9 @@ impl<T> OwnerSlab<T> {
     }
 
     /// Allocates pages for `timer_count` timers, unless the page numbers run out. Until a call of
-    /// [`shrink`](Self::shrink), the owner keeps enough empty pages for `timer_count` timers.
+    /// [`free_empty_pages`](Self::free_empty_pages), the owner keeps enough empty pages for `timer_count` timers.
     pub(crate) fn reserve(&mut self, timer_count: usize) {
-        let timer_count = timer_count.min(RESERVE_MAX as usize);
+        let timer_count = timer_count.min(RESERVED_TIMERS_MAX as usize);
         let spare_pages = &mut self.place_allocator.spare_pages_to_keep;
         *spare_pages = as_u32(timer_count / PAGE_LEN + 1).max(*spare_pages);
         while self.capacity() < timer_count {
@@ -297,10 +297,10 @@ impl<T> OwnerSlab<T> {
 
     /// Frees the owner's empty pages, even reserved ones. Pages that other threads may be reading
     /// are freed in later turns, or stay as spares.
-    pub(crate) fn shrink(&mut self) {
+    pub(crate) fn free_empty_pages(&mut self) {
         self.place_allocator.spare_pages_to_keep = 0;
         self.may_need_trim = true;
-        self.trim_repeatedly(usize::MAX);
+        self.trim_pages_repeatedly(usize::MAX);
         self.place_allocator.spare_pages_to_keep = SPARE_PAGES;
     }
 
@@ -319,8 +319,8 @@ impl<T> OwnerSlab<T> {
     /// freed. Also frees some reclaimable pages.
     #[cold]
     #[inline(never)]
-    pub(crate) fn trim(&mut self) {
-        self.flush_last_freed();
+    pub(crate) fn trim_pages(&mut self) {
+        self.put_last_freed_in_free_list();
         self.retired_pages.get_mut().free_some_reclaimable();
         while self.retired_pages.get_mut().0.len() < RETIRED_PAGES_MAX {
             let Some(page_number) = self
@@ -345,21 +345,21 @@ impl<T> OwnerSlab<T> {
     /// list.
     #[cold]
     #[inline(never)]
-    pub(crate) fn flush_last_freed(&mut self) {
+    pub(crate) fn put_last_freed_in_free_list(&mut self) {
         if let Some(last) = self.place_allocator.take_last_freed() {
             self.put_in_free_list(last);
         }
     }
 
-    /// Frees surplus pages by at most `trims_max` calls of [`trim`](Self::trim). If `trims_max`
+    /// Frees surplus pages by at most `trims_max` calls of [`trim_pages`](Self::trim_pages). If `trims_max`
     /// suffices, frees all surplus pages, except those that other threads may be reading.
-    pub(crate) fn trim_repeatedly(&mut self, trims_max: usize) {
-        self.flush_last_freed();
+    pub(crate) fn trim_pages_repeatedly(&mut self, trims_max: usize) {
+        self.put_last_freed_in_free_list();
         for _ in 0..trims_max.min(self.pages.numbers_end() / RETIRED_PAGES_MAX + 1) {
             if !self.may_need_trim {
                 break;
             }
-            self.trim();
+            self.trim_pages();
             self.free_retired();
         }
     }
@@ -385,10 +385,10 @@ impl<T> OwnerSlab<T> {
         if !self.slab.has_surplus_remote_pages() {
             return None;
         }
-        let try_take_entire_page = |&page_number: &usize| {
-            self.page_at(page_number).header.free_list.try_take_entire_page()
+        let take_all_if_all_free = |&page_number: &usize| {
+            self.page_at(page_number).header.free_list.take_all_if_all_free()
         };
-        let adopted_position = self.adopted_page_numbers.iter().position(try_take_entire_page)?;
+        let adopted_position = self.adopted_page_numbers.iter().position(take_all_if_all_free)?;
         self.slab.hints.empty_remote_page_count.decrement();
         let page_number = self.adopted_page_numbers.swap_remove(adopted_position);
         self.slab.raise_first_generation(self.page_at(page_number).header.generation_bound());
@@ -420,10 +420,10 @@ impl<T> OwnerSlab<T> {
 
     /// Returns the records of admitted timers that have a payload and are not running.
     #[cfg(feature = "origins")]
-    pub(crate) fn add_records(&self) -> impl Iterator<Item = AddRecord> {
+    pub(crate) fn timer_origins(&self) -> impl Iterator<Item = TimerOrigin> {
         let nodes = self.possibly_used_indices().map(|index| self.entry(index));
         let live_nodes = nodes.filter(|node| node.state().has_payload() && !node.is_not_admitted());
-        live_nodes.map(|node| node.add_record().get())
+        live_nodes.map(|node| node.timer_origin_cell().get())
     }
 
     pub(crate) fn schedule_mut(&mut self, index: u32) -> &mut TimerSchedule {
@@ -474,7 +474,7 @@ impl<T> OwnerSlab<T> {
     }
 
     /// Returns the index and generation of the first pending, owner-added timer from `index` on.
-    pub(crate) fn first_owner_added_pending(&self, index: u32) -> Option<(u32, u64)> {
+    pub(crate) fn first_pending_owner_added_timer(&self, index: u32) -> Option<(u32, u64)> {
         self.pages.find_map_index_from(index, &self.place_allocator, |index| {
             Some((index, self.entry(index).state().pending_owner_added_generation()?))
         })
@@ -533,9 +533,9 @@ impl<'n, T> OwnerNodeRef<'n, T> {
     }
 
     #[inline]
-    fn add_record(self) -> &'n Cell<AddRecord> {
+    fn timer_origin_cell(self) -> &'n Cell<TimerOrigin> {
         // SAFETY: this is the owner, and no adder has the node.
-        unsafe { self.page.add_records[place_of(self.index)].get() }
+        unsafe { self.page.timer_origins[place_of(self.index)].get() }
     }
 
     #[inline]
@@ -564,7 +564,7 @@ impl<'n, T> OwnerNodeRef<'n, T> {
     /// Marks a remote timer as admitted, and records `now` as the time of the add.
     pub(crate) fn admit(self, now: u64) {
         self.location().set(Location::UNLINKED);
-        self.add_record().set(self.add_record().get().with_add_time(now));
+        self.timer_origin_cell().set(self.timer_origin_cell().get().with_add_time(now));
     }
 
     /// Arms a free node with a new timer, without linking it into a slot.
@@ -574,12 +574,12 @@ impl<'n, T> OwnerNodeRef<'n, T> {
         generation: u64,
         kind: TimerKind,
         payload: impl BuildInPlace<T>,
-        add_record: AddRecord,
+        timer_origin: TimerOrigin,
     ) {
         // SAFETY: this is the owner; the node is free, so it has no payload.
         unsafe { payload.build(self.typed_node().payload().as_ptr()) };
         self.state().arm(generation, kind);
-        self.add_record().set(add_record);
+        self.timer_origin_cell().set(timer_origin);
     }
 
     /// Returns this node's timer, which the owner must just have claimed.
@@ -598,7 +598,7 @@ impl<'n, T> OwnerNodeRef<'n, T> {
     }
 }
 
-/// A due timer that the owner has claimed. The timer is running until [`finish`](Self::finish). A
+/// A due timer that the owner has claimed. The timer is running until [`finish_run`](Self::finish_run). A
 /// `ClaimedTimer` must not outlive the slab.
 #[derive(Debug)]
 #[must_use]
@@ -628,13 +628,13 @@ impl<T> ClaimedTimer<T> {
 
     /// Finishes the run, and tells the caller when to free the node.
     #[inline]
-    pub(crate) fn finish(self) -> FreeWhen {
-        self.typed_node().header.state.finish(self.run)
+    pub(crate) fn finish_run(self) -> FreeWhen {
+        self.typed_node().header.state.finish_run(self.run)
     }
 }
 
 impl ClaimedTimer<Callback> {
-    /// Returns the callback, to run in place before `finish`.
+    /// Returns the callback, to run in place before `finish_run`.
     #[inline]
     pub(crate) fn callback(&self) -> CallbackPtr {
         // SAFETY: the owner has claimed the timer, so the payload is present. No other thread uses

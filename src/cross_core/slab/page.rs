@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    cross_core::{call_site::AddRecord, mailbox::MailboxLink, state::StateWord},
+    cross_core::{call_site::TimerOrigin, mailbox::MailboxLink, state::StateWord},
     limits::REMOTE_GENERATION_BIT,
     util::{
         pages::{self, PAGE_LEN, as_u32},
@@ -72,9 +72,9 @@ pub(super) struct PageHeader {
     first_generation: AtomicU64,
     /// How often the owner has returned a node to `free_list`.
     returned_node_count: AtomicU64,
-    pub(super) read_check: UseAfterFreeCheck,
+    pub(super) use_after_free_check: UseAfterFreeCheck,
     /// True once the page has been retracted and only the owner can read it.
-    pub(super) reclaimable: UnmodelledBool,
+    pub(super) is_reclaimable: UnmodelledBool,
     /// The function that frees this page, for callers that do not know the payload type.
     free_page: unsafe fn(NonNull<PageHeader>),
     /// The deadlines that remote adds and resets have requested.
@@ -94,7 +94,7 @@ pub(super) struct Page<T> {
     /// The neighbors of a timer in its slot of the wheel, or the next node in the owner's free
     /// list.
     pub(super) wheel_links: [Exclusive<Links>; PAGE_LEN],
-    pub(super) add_records: [Exclusive<Cell<AddRecord>>; PAGE_LEN],
+    pub(super) timer_origins: [Exclusive<Cell<TimerOrigin>>; PAGE_LEN],
 }
 
 /// The layout of a slab's pages, in bytes.
@@ -185,8 +185,8 @@ impl<T> Page<T> {
                 free_list: FreeList::default(),
                 first_generation: AtomicU64::new(0),
                 returned_node_count: AtomicU64::new(0),
-                read_check: UseAfterFreeCheck::default(),
-                reclaimable: UnmodelledBool::default(),
+                use_after_free_check: UseAfterFreeCheck::default(),
+                is_reclaimable: UnmodelledBool::default(),
                 free_page: Self::free,
                 requested_deadlines: array::from_fn(|_| SharedDeadline::default()),
                 linked_deadlines: array::from_fn(|_| SharedDeadline::default()),
@@ -201,7 +201,7 @@ impl<T> Page<T> {
                 payload: Exclusive::new(UnsafeCell::new(MaybeUninit::uninit())),
             }),
             wheel_links: array::from_fn(|_| Exclusive::new(Links::default())),
-            add_records: array::from_fn(|_| Exclusive::new(Cell::default())),
+            timer_origins: array::from_fn(|_| Exclusive::new(Cell::default())),
         };
         // SAFETY: guaranteed by the caller.
         unsafe { page.write(new) };
@@ -287,7 +287,7 @@ impl<T> Node<T> {
 
 /// The free nodes of a remote page: a stack that is linked through the nodes' mailbox links.
 ///
-/// The head has a tag, which each pop and `try_take_entire_page` increment. So a pop that stalls
+/// The head has a tag, which each pop and `take_all_if_all_free` increment. So a pop that stalls
 /// before its CAS of the head does not install a stale link (ABA).
 ///
 /// A link is relative: zero means the next place in the page. So the nodes of a new page, which is
@@ -372,7 +372,7 @@ impl FreeList {
     }
 
     /// If all nodes of the page are free, takes all of them and returns true.
-    pub(super) fn try_take_entire_page(&self) -> bool {
+    pub(super) fn take_all_if_all_free(&self) -> bool {
         // Relaxed: the CAS confirms the value.
         let head = self.0.load(Ordering::Relaxed);
         let empty_head = (head >> 32).wrapping_add(1) << 32;
@@ -429,9 +429,9 @@ mod tests {
             assert_eq!(head.pop(link), None);
             assert_eq!(head.push(1, (1, &links[1]), 1), (0, 1));
         }
-        assert!(!head.try_take_entire_page());
+        assert!(!head.take_all_if_all_free());
         assert_eq!(head.push(0, (0, &links[0]), 1), (1, 2));
-        assert!(head.try_take_entire_page() && !head.has_free());
+        assert!(head.take_all_if_all_free() && !head.has_free());
     }
 
     #[test]
@@ -440,7 +440,7 @@ mod tests {
         use crate::cross_core::callback::Callback;
         assert_eq!(size_of::<Node<Callback>>(), 64);
         let header = (48 + PAGE_LEN * (8 + 8)).next_multiple_of(128);
-        let nodes = PAGE_LEN * (64 + 8 + size_of::<AddRecord>());
+        let nodes = PAGE_LEN * (64 + 8 + size_of::<TimerOrigin>());
         assert_eq!(size_of::<Page<Callback>>(), (header + nodes).next_multiple_of(128));
         assert_eq!(align_of::<Page<Callback>>(), 128);
     }

@@ -26,10 +26,10 @@ pub(super) struct RetiredPages(pub(super) VecDeque<PagePtr>);
 pub(super) fn mark_reclaimable(page: NonNull<PageHeader>) {
     // SAFETY: a retracted page is freed only after it is marked as reclaimable.
     let header = unsafe { PagePtr(page).header() };
-    header.read_check.forbid_reads();
+    header.use_after_free_check.forbid_reads();
     // Release: the unpinned threads' reads happen before the owner frees the page; pairs with
     // `is_reclaimable`.
-    header.reclaimable.store(true, Ordering::Release);
+    header.is_reclaimable.store(true, Ordering::Release);
 }
 
 impl RetiredPages {
@@ -51,9 +51,9 @@ impl RetiredPages {
         self.free_reclaimable(usize::MAX);
     }
 
-    fn free_reclaimable(&mut self, max: usize) {
-        let reclaimable = self.0.iter().take(max).take_while(|page| is_reclaimable(**page)).count();
-        self.0.drain(..reclaimable).for_each(free);
+    fn free_reclaimable(&mut self, max_pages: usize) {
+        let reclaimable_count = self.0.iter().take(max_pages).take_while(|page| is_reclaimable(**page)).count();
+        self.0.drain(..reclaimable_count).for_each(free_page);
     }
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn free_orphaned_pages() {
         // Another thread may pop pages at the same time, so the queue may be empty.
         let Some(page) = ORPHANED_PAGES.pop() else { break };
         if is_reclaimable(page) {
-            free(page);
+            free_page(page);
         } else {
             ORPHANED_PAGES.push(page);
         }
@@ -81,10 +81,10 @@ fn is_reclaimable(page: PagePtr) -> bool {
     // SAFETY: a retired page is alive until this module frees it.
     let header = unsafe { page.header() };
     // Acquire: pairs with `mark_reclaimable`.
-    header.reclaimable.load(Ordering::Acquire)
+    header.is_reclaimable.load(Ordering::Acquire)
 }
 
-fn free(page: PagePtr) {
+fn free_page(page: PagePtr) {
     // SAFETY: the page is retired and reclaimable, so no thread uses it. The page was just removed
     // from the only list that contained it, so no other call frees the page.
     unsafe { page.free() }

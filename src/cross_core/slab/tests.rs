@@ -14,7 +14,7 @@ use crate::{
 
 fn add<T>(owner_slab: &mut OwnerSlab<T>, generation: u64, payload: T) -> u32 {
     let index = owner_slab.take_node().expect("there is a node");
-    let record = AddRecord::new(CallSite::caller(), || 0);
+    let record = TimerOrigin::new(CallSite::caller(), || 0);
     owner_slab.entry(index).arm(generation, TimerKind::Shared, MoveIntoPlace(payload), record);
     index
 }
@@ -23,7 +23,7 @@ fn add<T>(owner_slab: &mut OwnerSlab<T>, generation: u64, payload: T) -> u32 {
 fn cancel_and_free(owner_slab: &mut OwnerSlab<u32>, index: u32, generation: u64) {
     assert_eq!(owner_slab.entry(index).state().cancel_by_owner(generation), Ok(FreeWhen::Now));
     assert_eq!(owner_slab.entry(index).take_payload(), 7);
-    owner_slab.free(index, generation);
+    owner_slab.free_node(index, generation);
 }
 
 fn has_node(slab: &Slab, index: u32) -> bool {
@@ -36,7 +36,7 @@ fn cancel(slab: &Slab, index: u32, generation: u64) -> Option<Cancel> {
 
 fn trim_until<T>(owner_slab: &mut OwnerSlab<T>, mut done: impl FnMut(&mut OwnerSlab<T>) -> bool) {
     let is_done = attempts().any(|_| {
-        owner_slab.trim();
+        owner_slab.trim_pages();
         done(owner_slab)
     });
     assert!(is_done);
@@ -74,7 +74,7 @@ fn payloads_of_any_type_are_returned_unchanged() {
                 Ok(FreeWhen::Now)
             );
             assert_eq!(&owner_slab.entry(index).take_payload(), payload);
-            owner_slab.free(index, generation);
+            owner_slab.free_node(index, generation);
         }
     }
 
@@ -137,7 +137,7 @@ fn a_retired_page_has_no_nodes_until_it_is_replaced() {
             ),
             (ConsumedMessage::Cancelled { has_payload: true }, 7)
         );
-        owner_slab.free(index, generation);
+        owner_slab.free_node(index, generation);
     }
 }
 
@@ -153,7 +153,7 @@ fn reserved_pages_are_kept() {
     // The owner's first page is never freed.
     trim_until(&mut owner_slab, |owner_slab| owner_slab.page_count() == 6);
     for _ in 0..1_000 {
-        owner_slab.trim();
+        owner_slab.trim_pages();
         assert_eq!(owner_slab.page_count(), 6);
     }
 }
@@ -169,7 +169,7 @@ fn a_page_is_not_freed_while_a_thread_is_pinned() {
             cancel_and_free(&mut owner_slab, index, generation);
         }
         for _ in 0..1_000 {
-            owner_slab.trim();
+            owner_slab.trim_pages();
         }
         assert!(
             owner_slab.retired_page_count() > 0
@@ -211,10 +211,10 @@ fn a_freed_remote_node_is_reused_with_a_new_generation() {
         assert!(!owner_slab.entry(index).is_not_admitted());
         assert_eq!(
             owner_slab.entry(index).state().consume_message(),
-            ConsumedMessage::NewDeadline { periodic: false }
+            ConsumedMessage::NewDeadline { is_periodic: false }
         );
         assert!(owner_slab.entry(index).state().cancel_by_owner(generation).is_ok());
-        owner_slab.free(index, generation);
+        owner_slab.free_node(index, generation);
         owner_slab.return_freed_remote_nodes();
     }
     assert!(seen.len() <= 2, "{seen:?}");
@@ -233,11 +233,11 @@ fn a_stalled_adder_keeps_the_page_of_its_node() {
             owner_slab.entry(index).state().consume_message(),
             ConsumedMessage::AlreadyEnded
         );
-        owner_slab.free(index, generation);
+        owner_slab.free_node(index, generation);
     }
     owner_slab.return_freed_remote_nodes();
     for _ in 0..1_000 {
-        owner_slab.trim();
+        owner_slab.trim_pages();
     }
     assert!(has_node(&slab, stalled.index));
     // The stalled adder is pinned, so no page is freed, and pages are retired only up to the limit.
@@ -277,11 +277,11 @@ fn concurrent_adders_never_take_the_same_node() {
                 ConsumedMessage::AlreadyEnded
             );
             assert!(used.lock().unwrap().remove(&index));
-            owner_slab.free(index, generation);
+            owner_slab.free_node(index, generation);
             if generation % 3 == 0 {
                 owner_slab.return_freed_remote_nodes();
             }
-            owner_slab.trim();
+            owner_slab.trim_pages();
         }
     });
 }
@@ -326,12 +326,12 @@ fn remote_cancels_end_only_their_timer_while_pages_are_retired() {
                 );
                 remote_cancels += 1;
             }
-            owner_slab.free(index, generation);
+            owner_slab.free_node(index, generation);
             for (index, extra) in extra_indices.into_iter().zip(0..) {
                 cancel_and_free(&mut owner_slab, index, (1 << 40) + extra);
             }
             for _ in 0..9 {
-                owner_slab.trim();
+                owner_slab.trim_pages();
             }
         }
         live.store(u64::MAX, SeqCst);

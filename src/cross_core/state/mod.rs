@@ -58,7 +58,7 @@
 //! | `prepare_owner_reset` | `Armed` or `Resetting`, new deadline | no new deadline |
 //! | `allow_remote_postponing` | `Armed`, no flags | postponable |
 //! | `rearm` | `Running`, periodic | `Armed` |
-//! | `finish` | `Running`, `Stopping` | `Idle` (store) |
+//! | `finish_run` | `Running`, `Stopping` | `Idle` (store) |
 //! | `cancel_by_owner`, `cancel_private` | `Private` | `Idle` (store) |
 //! | `cancel_by_owner` | `Armed` | `Idle` |
 //! | `cancel_by_owner` | `Resetting` | `Cancelling`, by owner |
@@ -163,10 +163,10 @@
 //!
 //! - S1: a remote canceller's CAS to `Cancelled`, `Cancelling` or `Stopping` releases; the owner's
 //!   `consume_message`, `end_at_close` and `rearm` acquire. So everything that the canceller did
-//!   before the cancel happens before the owner drops the payload. But `finish` does not acquire:
+//!   before the cancel happens before the owner drops the payload. But `finish_run` does not acquire:
 //!   the drop of a payload that `Shard::next_expired` has returned may not see the writes of a
 //!   canceller that got [`Cancel::Running`].
-//! - S2: the owner's `finish` and `rearm` release; `begin_reset`, `cancel_remote` and `status`
+//! - S2: the owner's `finish_run` and `rearm` release; `begin_reset`, `cancel_remote` and `status`
 //!   acquire. So a thread that gets `Ended` after the timer fired sees the callback's effects. A
 //!   thread that cancels a periodic timer sees the effects of the timer's completed runs. A thread
 //!   that reads any later value of the word must see the effects of all earlier runs. So every
@@ -218,7 +218,7 @@ const NEW_DEADLINE: u64 = 1 << 5;
 const PAYLOAD_TAKEN: u64 = 1 << 6;
 const CANCELLED_BY_OWNER: u64 = 1 << 7;
 const POSTPONABLE: u64 = 1 << 8;
-const FLAGS: u64 = (1 << GENERATION_SHIFT) - 1 - PHASE_MASK;
+const FLAGS_MASK: u64 = (1 << GENERATION_SHIFT) - 1 - PHASE_MASK;
 const _: () = assert!(
     REMOTE_GENERATION_BIT | OWNER_GENERATION_MAX == u64::MAX >> GENERATION_SHIFT,
     "the parts fill the word"
@@ -285,11 +285,11 @@ pub(crate) enum TimerKind {
 #[must_use]
 pub(crate) enum ClaimOutcome {
     /// The timer is `Running`, and the owner may use the payload. Unless `rearm` succeeds, the
-    /// owner must call `finish` after the run.
-    Fires(ClaimedRun),
+    /// owner must call `finish_run` after the run.
+    Claimed(ClaimedRun),
     /// Another thread has reset the timer. The owner must link the timer at its requested deadline,
     /// or claim it again if that deadline is due.
-    NewDeadline { periodic: bool },
+    NewDeadline { is_periodic: bool },
     /// Another thread has cancelled the timer or is resetting it. A message is queued or will be
     /// pushed.
     AwaitsMessage,
@@ -368,7 +368,7 @@ pub(crate) enum FreeWhen {
     /// The caller frees the node.
     Now,
     /// The owner frees the node when it consumes the node's message.
-    Later,
+    OnMessage,
 }
 
 /// The meaning of a consumed message.
@@ -382,9 +382,9 @@ pub(crate) enum ConsumedMessage {
     /// node.
     AlreadyEnded,
     /// The owner must link the timer at its requested deadline.
-    NewDeadline { periodic: bool },
+    NewDeadline { is_periodic: bool },
     /// Another thread is resetting the timer, and will push the node again.
-    ResetInProgress { periodic: bool },
+    ResetInProgress { is_periodic: bool },
     /// The message requires no action.
     Nothing,
 }
@@ -428,7 +428,7 @@ pub(crate) enum BeginResetOutcome {
     /// The caller must write the requested deadline and then end the reset. If `postponable` is
     /// true and the new deadline is not before the linked deadline, the caller first tries
     /// [`end_reset_without_message`](StateWord::end_reset_without_message).
-    Begun { postponable: bool },
+    Begun { is_postponable: bool },
     /// Another thread is resetting the timer. The caller's reset is complete: it is ordered
     /// directly before the reset in progress.
     Superseded,
@@ -474,7 +474,7 @@ impl StateWord {
     /// Arms a new timer in a free node.
     #[inline]
     pub(crate) fn arm(&self, generation: u64, kind: TimerKind) {
-        let (phase, periodic) = match kind {
+        let (phase, periodic_flag) = match kind {
             TimerKind::Private => (Phase::Private, 0),
             TimerKind::Shared => (Phase::Armed, 0),
             TimerKind::Periodic => (Phase::Armed, PERIODIC),
@@ -482,7 +482,7 @@ impl StateWord {
         debug_assert!(self.is_free());
         // Release (S2): publishes the effects of this node's earlier callbacks.
         self.0.store(
-            phase.set_in_word((generation << GENERATION_SHIFT) | periodic),
+            phase.set_in_word((generation << GENERATION_SHIFT) | periodic_flag),
             Ordering::Release,
         );
     }
@@ -508,14 +508,14 @@ impl StateWord {
             // Both `Relaxed`: the CAS publishes no data, because payload and wheel belong to the
             // owner. A failed CAS is retried.
             if self.cas(word, running_word, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-                return ClaimOutcome::Fires(ClaimedRun(running_word));
+                return ClaimOutcome::Claimed(ClaimedRun(running_word));
             }
         } else if Phase::from_word(word) == Phase::Private {
             let running_word = Phase::Running.set_in_word(word);
             // Release (S2): publishes the effects of this node's earlier callbacks. A plain store
             // suffices: no other thread writes the word of a private timer.
             self.0.store(running_word, Ordering::Release);
-            return ClaimOutcome::Fires(ClaimedRun(running_word));
+            return ClaimOutcome::Claimed(ClaimedRun(running_word));
         }
         self.claim_slow()
     }
@@ -528,9 +528,9 @@ impl StateWord {
             let (new_word, outcome) = match Phase::from_word(word) {
                 Phase::Armed if word & NEW_DEADLINE != 0 => (
                     word & !(NEW_DEADLINE | POSTPONABLE),
-                    ClaimOutcome::NewDeadline { periodic: word & PERIODIC != 0 },
+                    ClaimOutcome::NewDeadline { is_periodic: word & PERIODIC != 0 },
                 ),
-                Phase::Armed => (running_word, ClaimOutcome::Fires(ClaimedRun(running_word))),
+                Phase::Armed => (running_word, ClaimOutcome::Claimed(ClaimedRun(running_word))),
                 // Clearing *postponable* makes the resetting thread send a message.
                 Phase::Resetting if word & POSTPONABLE != 0 => {
                     (word & !POSTPONABLE, ClaimOutcome::AwaitsMessage)
@@ -586,10 +586,10 @@ impl StateWord {
                 return Err(Cancel::Ended);
             }
             let (new_word, answer) = match Phase::from_word(word) {
-                Phase::Armed if word & QUEUED != 0 => (Phase::make_idle(word), Ok(FreeWhen::Later)),
+                Phase::Armed if word & QUEUED != 0 => (Phase::make_idle(word), Ok(FreeWhen::OnMessage)),
                 Phase::Armed => (Phase::make_idle(word), Ok(FreeWhen::Now)),
                 Phase::Resetting => {
-                    (Phase::Cancelling.set_in_word(word) | CANCELLED_BY_OWNER, Ok(FreeWhen::Later))
+                    (Phase::Cancelling.set_in_word(word) | CANCELLED_BY_OWNER, Ok(FreeWhen::OnMessage))
                 }
                 Phase::Running if word & PERIODIC != 0 => {
                     (Phase::Stopping.set_in_word(word) | CANCELLED_BY_OWNER, Err(Cancel::Running))
@@ -625,7 +625,7 @@ impl StateWord {
 
     /// Ends the timer after its last run.
     #[inline]
-    pub(crate) fn finish(&self, run: ClaimedRun) -> FreeWhen {
+    pub(crate) fn finish_run(&self, run: ClaimedRun) -> FreeWhen {
         // Other threads do not change the word of a running one-shot timer, but may have made a
         // periodic timer `Stopping`.
         let word = if run.is_periodic() { self.load_relaxed() } else { run.0 };
@@ -633,7 +633,7 @@ impl StateWord {
         // Release (S2): a thread that gets `Ended` sees the callback's effects. A plain store
         // suffices: it overwrites at most another thread's change from `Running` to `Stopping`.
         self.0.store(Phase::make_idle(word), Ordering::Release);
-        if word & QUEUED == 0 { FreeWhen::Now } else { FreeWhen::Later }
+        if word & QUEUED == 0 { FreeWhen::Now } else { FreeWhen::OnMessage }
     }
 
     /// Consumes the node's message. The owner must already have taken the message and read the
@@ -654,7 +654,7 @@ impl StateWord {
                 )
                 .is_ok()
         {
-            return ConsumedMessage::NewDeadline { periodic: word & PERIODIC != 0 };
+            return ConsumedMessage::NewDeadline { is_periodic: word & PERIODIC != 0 };
         }
         if word & PHASE_MASK != Phase::Cancelled as u64 {
             return self.consume_message_slow();
@@ -677,13 +677,13 @@ impl StateWord {
             let (new_word, consumed) = match Phase::from_word(word) {
                 Phase::Armed if word & NEW_DEADLINE != 0 => (
                     without_queued_and_new_deadline(word),
-                    ConsumedMessage::NewDeadline { periodic: word & PERIODIC != 0 },
+                    ConsumedMessage::NewDeadline { is_periodic: word & PERIODIC != 0 },
                 ),
                 Phase::Idle => (word & !QUEUED, ConsumedMessage::AlreadyEnded),
                 Phase::Cancelled => return self.consume_message(),
                 Phase::Resetting => (
                     word & !QUEUED,
-                    ConsumedMessage::ResetInProgress { periodic: word & PERIODIC != 0 },
+                    ConsumedMessage::ResetInProgress { is_periodic: word & PERIODIC != 0 },
                 ),
                 // A `Cancelling` timer needs no action yet: another thread will push its node
                 // again. In other phases, the message needs no action.
@@ -932,7 +932,7 @@ impl StateWord {
             .map(|phase| phase.set_in_word(word_without_phase) | POSTPONABLE);
         // Both `Acquire`: as in `begin_reset_slow`.
         match self.cas(likely_word, new_word, Ordering::Acquire, Ordering::Acquire) {
-            Ok(()) => BeginResetOutcome::Begun { postponable: true },
+            Ok(()) => BeginResetOutcome::Begun { is_postponable: true },
             Err(newer_word) => self.begin_reset_slow(newer_word, generation),
         }
     }
@@ -949,10 +949,10 @@ impl StateWord {
             // Both `Acquire`: an earlier reset's write of the deadline happens before this reset's
             // write (S3). After a refused reset, the caller sees the effects of the timer's
             // callback (S2).
-            let postponable = word & POSTPONABLE;
-            let new_word = Phase::Resetting.set_in_word(word) | postponable;
+            let postponable_flag = word & POSTPONABLE;
+            let new_word = Phase::Resetting.set_in_word(word) | postponable_flag;
             match self.cas(word, new_word, Ordering::Acquire, Ordering::Acquire) {
-                Ok(()) => return BeginResetOutcome::Begun { postponable: postponable != 0 },
+                Ok(()) => return BeginResetOutcome::Begun { is_postponable: postponable_flag != 0 },
                 Err(newer_word) => word = newer_word,
             }
         }
@@ -1044,7 +1044,7 @@ impl StateWord {
         // If the word has this generation, the XOR leaves only phase and flags. The pending phases
         // have consecutive values: `Private`, `Armed`, `Resetting`.
         let phase_and_flags = word ^ generation << GENERATION_SHIFT;
-        (Phase::Private as u64..=Phase::Resetting as u64).contains(&(phase_and_flags & !FLAGS))
+        (Phase::Private as u64..=Phase::Resetting as u64).contains(&(phase_and_flags & !FLAGS_MASK))
     }
 }
 

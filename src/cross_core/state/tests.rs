@@ -18,13 +18,13 @@ fn with_new_deadline(kind: TimerKind) -> StateWord {
 /// Resets a timer as a remote thread. Returns the thread's next step, or `None` if the reset is
 /// refused.
 fn reset_remotely(state: &StateWord) -> Option<StepAfterCancelOrReset> {
-    (state.begin_reset(GENERATION) == BeginResetOutcome::Begun { postponable: false })
+    (state.begin_reset(GENERATION) == BeginResetOutcome::Begun { is_postponable: false })
         .then(|| state.end_reset_or_cancel(ResetBy::OtherThread).expect("the shard lives"))
 }
 
 fn fire(state: &StateWord) -> ClaimedRun {
     match state.claim() {
-        ClaimOutcome::Fires(run) => run,
+        ClaimOutcome::Claimed(run) => run,
         other => panic!("{other:?}"),
     }
 }
@@ -48,7 +48,7 @@ fn a_fired_timer_cannot_be_cancelled() {
         assert!(state.status(GENERATION) == TimerStatus::Running && !state.is_pending(GENERATION));
         assert_eq!((cancel(&state), cancel_by_owner(&state)), (Cancel::Running, Cancel::Running));
         assert_eq!(reset_remotely(&state), None);
-        assert_eq!(state.finish(run), FreeWhen::Now);
+        assert_eq!(state.finish_run(run), FreeWhen::Now);
         assert_eq!((cancel(&state), cancel_by_owner(&state)), (Cancel::Ended, Cancel::Ended));
         assert_eq!(reset_remotely(&state), None);
         assert!(state.is_free() && state.status(GENERATION) == TimerStatus::Ended);
@@ -97,23 +97,23 @@ fn a_cancel_during_a_run_ends_a_periodic_timer() {
         let run = fire(&state);
         assert_eq!(cancel(&state), Cancel::Running);
         assert!(state.rearm().is_err());
-        assert_eq!(state.finish(run), FreeWhen::Now);
+        assert_eq!(state.finish_run(run), FreeWhen::Now);
         assert_eq!(cancel(&state), Cancel::Ended);
     }
 }
 
 #[test]
 fn a_claim_reports_a_reset_before_the_timer_fires() {
-    for (kind, periodic) in [(TimerKind::Shared, false), (TimerKind::Periodic, true)] {
+    for (kind, is_periodic) in [(TimerKind::Shared, false), (TimerKind::Periodic, true)] {
         let state = with_new_deadline(kind);
         assert!(state.is_pending(GENERATION));
-        assert_eq!(state.claim(), ClaimOutcome::NewDeadline { periodic });
+        assert_eq!(state.claim(), ClaimOutcome::NewDeadline { is_periodic });
         let run = fire(&state);
-        if periodic {
+        if is_periodic {
             assert_eq!(state.rearm(), Ok(()));
-            assert_eq!(state.cancel_by_owner(GENERATION), Ok(FreeWhen::Later));
+            assert_eq!(state.cancel_by_owner(GENERATION), Ok(FreeWhen::OnMessage));
         } else {
-            assert_eq!(state.finish(run), FreeWhen::Later);
+            assert_eq!(state.finish_run(run), FreeWhen::OnMessage);
         }
         // The timer's message is still queued.
         assert!(!state.is_free());
@@ -130,9 +130,9 @@ fn a_message_or_a_claim_reports_a_reset_once() {
         Some(StepAfterCancelOrReset::Nothing),
         "the message is already queued"
     );
-    assert_eq!(state.consume_message(), ConsumedMessage::NewDeadline { periodic: false });
+    assert_eq!(state.consume_message(), ConsumedMessage::NewDeadline { is_periodic: false });
     assert_eq!(reset_remotely(&state), Some(StepAfterCancelOrReset::Push));
-    assert_eq!(state.claim(), ClaimOutcome::NewDeadline { periodic: false });
+    assert_eq!(state.claim(), ClaimOutcome::NewDeadline { is_periodic: false });
     assert_eq!(state.consume_message(), ConsumedMessage::Nothing);
     let _ = fire(&state);
 }
@@ -148,13 +148,13 @@ fn an_owner_reset_overrides_an_earlier_remote_reset() {
 #[test]
 fn a_timer_does_not_fire_during_a_remote_reset() {
     let state = armed(TimerKind::Shared);
-    assert_eq!(state.begin_reset(GENERATION), BeginResetOutcome::Begun { postponable: false });
+    assert_eq!(state.begin_reset(GENERATION), BeginResetOutcome::Begun { is_postponable: false });
     assert_eq!(state.begin_reset(GENERATION), BeginResetOutcome::Superseded);
     assert!(state.is_pending(GENERATION));
     assert_eq!(state.claim(), ClaimOutcome::AwaitsMessage);
     assert_eq!(state.prepare_owner_reset(GENERATION), Some(false));
     assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), Some(StepAfterCancelOrReset::Push));
-    assert_eq!(state.claim(), ClaimOutcome::NewDeadline { periodic: false });
+    assert_eq!(state.claim(), ClaimOutcome::NewDeadline { is_periodic: false });
 }
 
 #[test]
@@ -164,9 +164,9 @@ fn a_timer_cancelled_during_a_reset_is_freed_by_its_message() {
         (true, ConsumedMessage::AlreadyEnded),
     ] {
         let state = armed(TimerKind::Shared);
-        assert_eq!(state.begin_reset(GENERATION), BeginResetOutcome::Begun { postponable: false });
+        assert_eq!(state.begin_reset(GENERATION), BeginResetOutcome::Begun { is_postponable: false });
         if by_owner {
-            assert_eq!(state.cancel_by_owner(GENERATION), Ok(FreeWhen::Later));
+            assert_eq!(state.cancel_by_owner(GENERATION), Ok(FreeWhen::OnMessage));
         } else {
             assert_eq!(
                 state.cancel_remote(GENERATION),
@@ -197,17 +197,17 @@ fn a_cancel_after_a_reset_sends_no_second_message() {
     );
     assert_eq!(state.consume_message(), ConsumedMessage::Cancelled { has_payload: true });
     let state = with_new_deadline(TimerKind::Shared);
-    assert_eq!(state.cancel_by_owner(GENERATION), Ok(FreeWhen::Later));
+    assert_eq!(state.cancel_by_owner(GENERATION), Ok(FreeWhen::OnMessage));
     assert_eq!(state.consume_message(), ConsumedMessage::AlreadyEnded);
 }
 
 #[test]
 fn a_message_consumed_during_a_reset_is_followed_by_another() {
     let state = with_new_deadline(TimerKind::Shared);
-    assert_eq!(state.begin_reset(GENERATION), BeginResetOutcome::Begun { postponable: false });
-    assert_eq!(state.consume_message(), ConsumedMessage::ResetInProgress { periodic: false });
+    assert_eq!(state.begin_reset(GENERATION), BeginResetOutcome::Begun { is_postponable: false });
+    assert_eq!(state.consume_message(), ConsumedMessage::ResetInProgress { is_periodic: false });
     assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), Some(StepAfterCancelOrReset::Push));
-    assert_eq!(state.consume_message(), ConsumedMessage::NewDeadline { periodic: false });
+    assert_eq!(state.consume_message(), ConsumedMessage::NewDeadline { is_periodic: false });
 }
 
 #[test]
@@ -216,9 +216,9 @@ fn a_remote_timer_is_armed_with_its_message_queued() {
     state.arm_remote(GENERATION, false);
     assert!(state.is_pending(GENERATION));
     assert_eq!(reset_remotely(&state), Some(StepAfterCancelOrReset::Nothing));
-    assert_eq!(state.consume_message(), ConsumedMessage::NewDeadline { periodic: false });
+    assert_eq!(state.consume_message(), ConsumedMessage::NewDeadline { is_periodic: false });
     let run = fire(&state);
-    assert_eq!(state.finish(run), FreeWhen::Now);
+    assert_eq!(state.finish_run(run), FreeWhen::Now);
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn a_reset_that_ends_after_the_close_fails() {
     for (state, has_new_deadline) in
         [(armed(TimerKind::Shared), false), (with_new_deadline(TimerKind::Shared), true)]
     {
-        assert_eq!(state.begin_reset(GENERATION), BeginResetOutcome::Begun { postponable: false });
+        assert_eq!(state.begin_reset(GENERATION), BeginResetOutcome::Begun { is_postponable: false });
         assert_eq!(state.end_at_close(), CloseOutcome::HandedBack { has_new_deadline });
         assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), None);
     }
@@ -261,7 +261,7 @@ fn a_reset_that_ends_after_the_close_fails() {
         [(false, CloseOutcome::Cancelled { has_payload: true }), (true, CloseOutcome::NoPayload)]
     {
         let state = armed(TimerKind::Shared);
-        assert_eq!(state.begin_reset(GENERATION), BeginResetOutcome::Begun { postponable: false });
+        assert_eq!(state.begin_reset(GENERATION), BeginResetOutcome::Begun { is_postponable: false });
         assert_eq!(
             if by_owner { cancel_by_owner(&state) } else { cancel(&state) },
             Cancel::Cancelled
@@ -288,7 +288,7 @@ fn added_remotely(is_consumed: bool) -> (StateWord, u64) {
     let (state, generation) = (StateWord::default(), REMOTE_GENERATION_BIT | GENERATION);
     state.arm_remote(generation, false);
     if is_consumed {
-        assert_eq!(state.consume_message(), ConsumedMessage::NewDeadline { periodic: false });
+        assert_eq!(state.consume_message(), ConsumedMessage::NewDeadline { is_periodic: false });
     }
     (state, generation)
 }
@@ -344,7 +344,7 @@ fn a_cancel_before_admission_sends_no_second_message() {
 fn a_remote_resetter_of_a_cancelled_timer_takes_the_payload() {
     for by in [ResetBy::OtherThread, ResetBy::Owner] {
         let (state, generation) = added_remotely(true);
-        assert_eq!(state.begin_reset(generation), BeginResetOutcome::Begun { postponable: false });
+        assert_eq!(state.begin_reset(generation), BeginResetOutcome::Begun { is_postponable: false });
         assert_eq!(
             state.cancel_remote(generation),
             (Cancel::Cancelled, StepAfterCancelOrReset::Nothing)
@@ -363,8 +363,8 @@ fn a_remote_resetter_of_a_cancelled_timer_takes_the_payload() {
 #[test]
 fn a_payload_taken_by_the_owner_is_not_taken_again() {
     let (state, generation) = added_remotely(true);
-    assert_eq!(state.begin_reset(generation), BeginResetOutcome::Begun { postponable: false });
-    assert_eq!(state.cancel_by_owner(generation), Ok(FreeWhen::Later));
+    assert_eq!(state.begin_reset(generation), BeginResetOutcome::Begun { is_postponable: false });
+    assert_eq!(state.cancel_by_owner(generation), Ok(FreeWhen::OnMessage));
     assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), Some(StepAfterCancelOrReset::Push));
     assert_eq!(state.consume_message(), ConsumedMessage::AlreadyEnded);
 }

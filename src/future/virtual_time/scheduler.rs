@@ -53,7 +53,7 @@ impl Scheduler {
         for core in &mut self.cores {
             core.needs_turn = true;
         }
-        self.next_step()
+        self.choose_next_step()
     }
 
     /// Requests a turn of each core that has a due timer or a queued message.
@@ -66,7 +66,7 @@ impl Scheduler {
     }
 
     /// Records the step that `core` has taken, and chooses the next step.
-    pub(super) fn finish_step(&mut self, core: usize, result: StepResult) -> Option<(usize, Step)> {
+    pub(super) fn record_and_choose_next_step(&mut self, core: usize, result: StepResult) -> Option<(usize, Step)> {
         let now = self.clock.elapsed();
         let state = &mut self.cores[core];
         state.needs_turn = result.had_effect;
@@ -75,15 +75,15 @@ impl Scheduler {
         if result.had_effect {
             self.request_needed_turns();
         }
-        self.next_step()
+        self.choose_next_step()
     }
 
     /// Chooses the next step of any core. If no step is possible, advances the clock to the next
     /// deadline and tries again. Returns `None` if `should_advance` returns false or no deadline
     /// remains.
-    fn next_step(&mut self) -> Option<(usize, Step)> {
+    fn choose_next_step(&mut self) -> Option<(usize, Step)> {
         loop {
-            if let Some(chosen) = self.choose_step() {
+            if let Some(chosen) = self.choose_random_step() {
                 return Some(chosen);
             }
             let next_turn_time = self.next_turn_time()?;
@@ -97,7 +97,7 @@ impl Scheduler {
     }
 
     /// Chooses a core and its step pseudo-randomly. Returns `None` if no step is possible.
-    fn choose_step(&mut self) -> Option<(usize, Step)> {
+    fn choose_random_step(&mut self) -> Option<(usize, Step)> {
         let position = self.next_random();
         let cores = || self.cores.iter().enumerate();
         let polls = cores().filter(|(_, core)| core.ready_set.ready_count() > 0);
@@ -140,18 +140,18 @@ mod tests {
     fn only_cores_with_work_take_further_steps() {
         let time = VirtualTime::with_cores(3, 0);
         time.run_until_stalled();
-        let finish_step = |core, had_effect, time_until_next| {
+        let record_and_choose_next_step = |core, had_effect, time_until_next| {
             let result = StepResult { had_effect, time_until_next, task_count: 0 };
-            lock(&time.scheduler).finish_step(core, result).map(|(core, _)| core)
+            lock(&time.scheduler).record_and_choose_next_step(core, result).map(|(core, _)| core)
         };
-        assert_eq!(finish_step(0, true, None), Some(0));
-        assert_eq!(finish_step(0, false, Some(Duration::from_secs(1))), None);
+        assert_eq!(record_and_choose_next_step(0, true, None), Some(0));
+        assert_eq!(record_and_choose_next_step(0, false, Some(Duration::from_secs(1))), None);
         time.shards()[2].run(|| ());
-        assert!(matches!(finish_step(1, true, None), Some(1 | 2)));
-        assert_eq!(finish_step(1, false, None), Some(2));
-        assert_eq!(finish_step(2, false, None), None);
+        assert!(matches!(record_and_choose_next_step(1, true, None), Some(1 | 2)));
+        assert_eq!(record_and_choose_next_step(1, false, None), Some(2));
+        assert_eq!(record_and_choose_next_step(2, false, None), None);
         time.clock().advance(Duration::from_secs(1));
-        finish_step(2, true, None);
-        assert_eq!(finish_step(2, false, None), Some(0));
+        record_and_choose_next_step(2, true, None);
+        assert_eq!(record_and_choose_next_step(2, false, None), Some(0));
     }
 }

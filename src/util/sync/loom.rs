@@ -100,7 +100,7 @@ impl<T> SetOnce<T> {
 /// Shows loom the memory order of a `crossbeam-epoch` pointer, if loom does not see the pointer. A
 /// thread that reads the pointer after a change also sees the writes before that change.
 ///
-/// Callers access the pointer immediately after `before_store` or `acquire_before_load`. Loom
+/// Callers access the pointer immediately after `order_before_store` or `acquire_before_load`. Loom
 /// switches threads only before its own operations, so the caller's access uses the newest pointer.
 /// The read-modify-writes of `change_count` read its newest value too.
 #[derive(Debug, Default)]
@@ -109,10 +109,10 @@ pub(crate) struct LoomPointerOrdering {
 }
 
 impl LoomPointerOrdering {
-    pub(crate) fn before_store(&self) {
+    pub(crate) fn order_before_store(&self) {
         if !EPOCH_USES_LOOM {
             // AcqRel: the ordering of the pointer's swap or compare-and-swap; pairs with the
-            // Acquire in `acquire_before_load`, and with other calls of `before_store`.
+            // Acquire in `acquire_before_load`, and with other calls of `order_before_store`.
             self.change_count.fetch_add(1, Ordering::AcqRel);
         }
     }
@@ -120,7 +120,7 @@ impl LoomPointerOrdering {
     pub(crate) fn acquire_before_load(&self) {
         if !EPOCH_USES_LOOM {
             // Acquire: imitates the pointer's Acquire load, which loom does not see; pairs with the
-            // Release in `before_store`.
+            // Release in `order_before_store`.
             self.change_count.fetch_add(0, Ordering::Acquire);
         }
     }

@@ -62,7 +62,7 @@ pub(crate) struct LoomPointerOrdering {}
 #[expect(clippy::unused_self, reason = "the interface is that of loom's version")]
 impl LoomPointerOrdering {
     #[inline]
-    pub(crate) fn before_store(&self) {}
+    pub(crate) fn order_before_store(&self) {}
 
     #[inline]
     pub(crate) fn acquire_before_load(&self) {}
