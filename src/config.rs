@@ -35,7 +35,7 @@ pub struct Config {
     tick: Duration,
     pub(crate) clock: Clock,
     pub(crate) capacity: usize,
-    pub(crate) limit: usize,
+    pub(crate) live_limit: usize,
     pub(crate) name: Option<String>,
     pub(crate) sample_one_in: u32,
     pub(crate) drop_cancelled_within: Duration,
@@ -61,7 +61,7 @@ impl Config {
             tick: Duration::from_millis(1),
             clock: Clock::monotonic(),
             capacity: 0,
-            limit: usize::MAX,
+            live_limit: usize::MAX,
             name: None,
             sample_one_in: 0,
             drop_cancelled_within: Duration::from_millis(100),
@@ -156,7 +156,7 @@ impl Config {
     /// ```
     #[must_use]
     pub fn limit(mut self, timers: usize) -> Self {
-        self.limit = timers;
+        self.live_limit = timers;
         self
     }
 
@@ -308,7 +308,7 @@ impl fmt::Debug for Config {
             .field("tick", &self.tick)
             .field("clock", &self.clock)
             .field("capacity", &self.capacity)
-            .field("limit", &self.limit)
+            .field("limit", &self.live_limit)
             .field("name", &self.name)
             .field("sample_callbacks", &self.sample_one_in)
             .field("drop_cancelled_within", &self.drop_cancelled_within)

@@ -22,7 +22,7 @@ use crate::limits::SHARDS_MAX;
 #[derive(Clone, PartialEq, Eq)]
 pub struct AddError<F> {
     reason: AddErrorReason,
-    rejected: F,
+    refused_item: F,
 }
 
 /// Why a timer could not be added.
@@ -51,15 +51,15 @@ pub enum AddErrorReason {
 }
 
 impl<F> AddError<F> {
-    pub(crate) fn new(reason: AddErrorReason, rejected: F) -> Self {
-        Self { reason, rejected }
+    pub(crate) fn new(reason: AddErrorReason, refused_item: F) -> Self {
+        Self { reason, refused_item }
     }
 
     #[inline]
     #[track_caller]
-    pub(crate) fn or_panic<T>(added: Result<T, Self>) -> T {
-        match added {
-            Ok(added) => added,
+    pub(crate) fn or_panic<T>(add_result: Result<T, Self>) -> T {
+        match add_result {
+            Ok(add_result) => add_result,
             Err(error) => panic!("{error}"),
         }
     }
@@ -96,7 +96,7 @@ impl<F> AddError<F> {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn into_inner(self) -> F {
-        self.rejected
+        self.refused_item
     }
 }
 

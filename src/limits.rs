@@ -134,7 +134,8 @@ pub(crate) const PURGATORY_SPARE_PAGES_MAX: usize = if USES_SMALL_LIMITS { 2 } e
 pub(crate) const PURGATORY_CHAINS_CREATED_PER_ADD_MAX: usize = 8;
 
 /// When a purgatory's hash table shrinks, a turn removes at most this many chains (P7).
-pub(crate) const PURGATORY_CHAINS_REMOVED_PER_TURN_MAX: usize = if USES_SMALL_LIMITS { 16 } else { 512 };
+pub(crate) const PURGATORY_CHAINS_REMOVED_PER_TURN_MAX: usize =
+    if USES_SMALL_LIMITS { 16 } else { 512 };
 
 /// Before a long sleep, a purgatory removes at most this many chains of its hash table (P7).
 pub(crate) const PURGATORY_CHAINS_REMOVED_PER_SLEEP_MAX: usize =

@@ -70,7 +70,7 @@ pub(crate) fn report_undriven_wheel(
     };
     #[cfg(feature = "tracing")]
     {
-        let event = match reason {
+        let event_text = match reason {
             Overdue => "a timer is overdue and no loop drives it",
             UsedOnTimersDriver => {
                 "a thread that runs a `TimersDriver` has a timer on its own wheel"
@@ -78,9 +78,10 @@ pub(crate) fn report_undriven_wheel(
             ClockStandsStill => "`run_until` waits for a timer, but the virtual clock stands still",
             DroppedWithoutTurn(_) | DroppedAfterLastTurn(_) => "",
         };
-        if !event.is_empty() && !tracing::dispatcher::get_default(Dispatch::is::<NoSubscriber>) {
+        if !event_text.is_empty() && !tracing::dispatcher::get_default(Dispatch::is::<NoSubscriber>)
+        {
             let overdue = matches!(reason, Overdue).then(|| tracing::field::debug(overdue));
-            return tracing::error!(shard, name, overdue, advice, "{event}");
+            return tracing::error!(shard, name, overdue, advice, "{event_text}");
         }
     }
     let owner = match (name, thread) {

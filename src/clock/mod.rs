@@ -185,15 +185,15 @@ impl Clock {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn boot_time() -> Self {
-        let read = |_| {
+        let read_both_clocks = |_| {
             let origin = Instant::now();
             let nanos_at_origin = boot_time_nanos()?;
             Some((origin.elapsed(), ClockSource::BootTime { origin, nanos_at_origin }))
         };
         // Reads both clocks four times and uses the quickest attempt, because the thread may be
         // interrupted between the two readings.
-        let quickest = (0..4).filter_map(read).min_by_key(|(took, _)| *took);
-        quickest.map_or_else(Self::monotonic, |(_, source)| Self(source))
+        let quickest_reading = (0..4).filter_map(read_both_clocks).min_by_key(|(took, _)| *took);
+        quickest_reading.map_or_else(Self::monotonic, |(_, source)| Self(source))
     }
 
     /// Returns a clock of your own, such as the clock of a simulator. This clock shows the instant

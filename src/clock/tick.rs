@@ -132,8 +132,9 @@ impl TimerSchedule {
     /// Advances `due` by at least one whole period, until `due` is after `now`. So missed runs are
     /// skipped. Returns the new `due`. The period must not be zero.
     pub(crate) fn advance_past(&mut self, now: u64) -> u64 {
-        let missed = now.saturating_sub(self.due) / self.period;
-        self.due = self.due.saturating_add(self.period.saturating_mul(missed.saturating_add(1)));
+        let missed_runs = now.saturating_sub(self.due) / self.period;
+        self.due =
+            self.due.saturating_add(self.period.saturating_mul(missed_runs.saturating_add(1)));
         self.due
     }
 }
@@ -188,10 +189,10 @@ mod tests {
         let lengths = test_tick_lengths();
         for &length in lengths.iter().step_by(step) {
             let last = u64::MAX / length;
-            let multiples =
+            let multiples_of_length =
                 [1, 2, 3, last / 2, last - 1, last].map(|count| length.wrapping_mul(count));
             let boundary_times =
-                multiples.into_iter().chain(lengths.iter().copied()).chain([0, u64::MAX]);
+                multiples_of_length.into_iter().chain(lengths.iter().copied()).chain([0, u64::MAX]);
             for nanos in boundary_times.step_by(step) {
                 for time in [nanos.saturating_sub(1), nanos, nanos.saturating_add(1)] {
                     agrees_with_division(length, time);

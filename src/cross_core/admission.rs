@@ -47,7 +47,8 @@ impl AdmissionLimit {
         }
         // Acquire: pairs with `publish_live_count`, so that `cancelled_in_mailbox` counts no timer that the
         // loaded live count already excludes.
-        let counts_before = self.reserved_and_live_counts.fetch_add(RESERVATION_UNIT, Ordering::Acquire);
+        let counts_before =
+            self.reserved_and_live_counts.fetch_add(RESERVATION_UNIT, Ordering::Acquire);
         let occupied_room = (counts_before >> 32) + (counts_before & (RESERVATION_UNIT - 1));
         let limit = u64::from(self.limit);
         let has_room = ignores_limit
@@ -71,9 +72,12 @@ impl AdmissionLimit {
     /// Publishes the live count, and releases the reservations of `admitted_count` remote timers.
     pub(crate) fn publish_live_count(&self, live_count: u32, admitted_count: u32) {
         // Relaxed: only the owner changes the lower half.
-        let published_live_count = self.reserved_and_live_counts.load(Ordering::Relaxed) & (RESERVATION_UNIT - 1);
+        let published_live_count =
+            self.reserved_and_live_counts.load(Ordering::Relaxed) & (RESERVATION_UNIT - 1);
         let released_reservations = u64::from(admitted_count) * RESERVATION_UNIT;
-        let counts_change = u64::from(live_count).wrapping_sub(published_live_count).wrapping_sub(released_reservations);
+        let counts_change = u64::from(live_count)
+            .wrapping_sub(published_live_count)
+            .wrapping_sub(released_reservations);
         if counts_change != 0 {
             // Release: an adder that reads the new live count finds no message in the mailbox that
             // the owner has taken (pairs with `try_reserve_room`).

@@ -162,17 +162,18 @@ unsafe impl<C: IntoCallback> BuildInPlace<Callback> for C {
     /// slower: the wide loads would stall on the small stores just made.
     #[inline]
     unsafe fn build(self, dest: *mut Callback) {
-        let (closure, [inline, boxed]) = (self.into_closure(), C::INLINE_AND_BOXED_VTABLES);
+        let (closure, [inline_vtable, boxed_vtable]) =
+            (self.into_closure(), C::INLINE_AND_BOXED_VTABLES);
         // SAFETY: `dest` is valid for writes (caller).
         let storage = unsafe { &raw mut (*dest).storage };
         let vtable = if const { fits_inline::<C::Closure>() } {
             // SAFETY: the closure is not larger than the storage and needs no stricter alignment.
             unsafe { storage.cast::<C::Closure>().write(closure) };
-            inline
+            inline_vtable
         } else {
             // SAFETY: a box fits the storage.
             unsafe { storage.cast::<Box<C::Closure>>().write(Box::new(closure)) };
-            boxed
+            boxed_vtable
         };
         // SAFETY: `dest` is valid for writes (caller).
         let vtable_dest = unsafe { &raw mut (*dest).vtable };

@@ -216,8 +216,8 @@ impl Hooks {
     /// Sets the waker of the task that drives the wheel; `None` removes it. Only the owner calls
     /// this. If another thread is copying the waker, changes nothing and returns false.
     pub(crate) fn set_driver_waker(&self, mut waker: Option<Arc<Waker>>) -> bool {
-        let stored = self.driver_waker.get_or_init(|| TryLock::new(None));
-        let was_set = stored.try_with_lock(|old| mem::swap(old, &mut waker)).is_some();
+        let stored_waker = self.driver_waker.get_or_init(|| TryLock::new(None));
+        let was_set = stored_waker.try_with_lock(|old| mem::swap(old, &mut waker)).is_some();
         // Drops the old waker outside of the lock, because the drop may run user code.
         self.drop_catching_panic(waker);
         was_set
@@ -246,16 +246,16 @@ impl Hooks {
         let this_call = Some((ptr::from_ref(self).addr(), sleep));
         // `ACTIVE_HOOK_CALLS` has no destructor, so it is usable while other thread-locals are
         // destroyed.
-        let returned = ACTIVE_HOOK_CALLS.try_with(|calls| {
+        let has_returned = ACTIVE_HOOK_CALLS.try_with(|calls| {
             let active_calls = calls.iter().take_while(|call| call.get().is_some());
             let is_recursive = active_calls.clone().any(|call| call.get() == this_call);
-            let free_slot = calls.get(active_calls.count()).filter(|_| !is_recursive)?;
-            free_slot.set(this_call);
-            let returned = self.catch_panic(PanicPlace::Wake, hook);
-            free_slot.set(None);
-            returned
+            let free_cell = calls.get(active_calls.count()).filter(|_| !is_recursive)?;
+            free_cell.set(this_call);
+            let has_returned = self.catch_panic(PanicPlace::Wake, hook);
+            free_cell.set(None);
+            has_returned
         });
-        returned.ok().flatten().is_some()
+        has_returned.ok().flatten().is_some()
     }
 
     /// Returns the id of the thread to unpark, initially the shard's creator. Returns `None` if

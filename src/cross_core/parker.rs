@@ -94,9 +94,9 @@ impl Parker {
         // Relaxed: the swap below publishes `sleep_end_nanos`.
         self.sleep_end_nanos.store(sleep_end, Ordering::Relaxed);
         // Relaxed: only the owner changes the number. Other threads only clear `ASLEEP`.
-        let previous =
+        let previous_word =
             self.sleep_word.load(Ordering::Relaxed) & !(ASLEEP | ENDS_ON_CANCEL | UNDRIVEN);
-        let announcement = previous + SLEEP_NUMBER_STEP + ASLEEP + flag;
+        let announcement = previous_word + SLEEP_NUMBER_STEP + ASLEEP + flag;
         // Release: publishes `sleep_end_nanos` to `sleeps_past`. A waking thread that ends an
         // earlier sleep cannot clear this announcement, because its compare-and-swap expects the
         // earlier word.
@@ -111,9 +111,9 @@ impl Parker {
         // Both `Relaxed`: if a requesting thread still reads `UNDRIVEN`, its fence F2 comes before
         // the fence F1 of the owner's next announcement. So the owner sees that thread's request
         // before its next sleep.
-        let previous = self.sleep_word.load(Ordering::Relaxed);
-        if previous & UNDRIVEN != 0 {
-            self.sleep_word.store(previous & !(ASLEEP | UNDRIVEN), Ordering::Relaxed);
+        let previous_word = self.sleep_word.load(Ordering::Relaxed);
+        if previous_word & UNDRIVEN != 0 {
+            self.sleep_word.store(previous_word & !(ASLEEP | UNDRIVEN), Ordering::Relaxed);
         }
     }
 

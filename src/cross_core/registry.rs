@@ -19,7 +19,7 @@ const_static! {
     static REGISTRY: Registry = Registry {
         shards: EpochArc::empty_array(),
         free_numbers: Mutex::new(FreeNumbers {
-            reusable: Vec::new(),
+            reusable_assignments: Vec::new(),
             first_never_used_number: 0,
             created_shard_count: 0,
         }),
@@ -36,7 +36,7 @@ struct Registry {
 /// The numbers that new shards can get.
 #[derive(Debug)]
 struct FreeNumbers {
-    reusable: Vec<NumberAssignment>,
+    reusable_assignments: Vec<NumberAssignment>,
     first_never_used_number: u32,
     created_shard_count: u64,
 }
@@ -50,7 +50,7 @@ struct NumberAssignment {
 
 impl FreeNumbers {
     fn assign_number(&mut self) -> Option<NumberAssignment> {
-        let assigned = self.reusable.pop().or_else(|| {
+        let assignment = self.reusable_assignments.pop().or_else(|| {
             let number = self.first_never_used_number;
             (number < SHARDS_MAX).then(|| {
                 self.first_never_used_number += 1;
@@ -58,7 +58,7 @@ impl FreeNumbers {
             })
         })?;
         self.created_shard_count += 1;
-        Some(assigned)
+        Some(assignment)
     }
 }
 
@@ -66,13 +66,13 @@ impl FreeNumbers {
 /// generation of its first timer.
 pub(crate) fn register(mut shared: Shared) -> Result<(Arc<Shared>, u64), ConfigError> {
     let mut free_numbers = lock(&REGISTRY.free_numbers);
-    let assigned = free_numbers.assign_number().ok_or(ConfigError::TooManyShards)?;
-    (shared.number, shared.serial) = (assigned.number, free_numbers.created_shard_count);
+    let assignment = free_numbers.assign_number().ok_or(ConfigError::TooManyShards)?;
+    (shared.number, shared.serial) = (assignment.number, free_numbers.created_shard_count);
     drop(free_numbers);
-    shared.slab.raise_first_generation(assigned.first_generation);
+    shared.slab.raise_first_generation(assignment.first_generation);
     let shared = Arc::new(shared);
     REGISTRY.shards[shared.number as usize].publish(Arc::clone(&shared));
-    Ok((shared, assigned.first_generation))
+    Ok((shared, assignment.first_generation))
 }
 
 /// Removes a shard from the table. The next shard with this `number` uses generations from
@@ -81,7 +81,9 @@ pub(crate) fn unregister(number: u32, first_generation: u64) {
     REGISTRY.shards[number as usize].retract(reclaim::move_to_garbage);
     // A number whose generations are used up is not reused.
     if first_generation <= OWNER_GENERATION_MAX {
-        lock(&REGISTRY.free_numbers).reusable.push(NumberAssignment { number, first_generation });
+        lock(&REGISTRY.free_numbers)
+            .reusable_assignments
+            .push(NumberAssignment { number, first_generation });
     }
 }
 
@@ -94,6 +96,6 @@ pub(crate) fn find_shard_arc(number: u32) -> Option<Arc<Shared>> {
     Some(find_shard(number, &pin())?.to_arc())
 }
 
-pub(crate) fn ever_used_numbers() -> std::ops::Range<u32> {
+pub(crate) fn ever_used_shard_numbers() -> std::ops::Range<u32> {
     0..lock(&REGISTRY.free_numbers).first_never_used_number
 }

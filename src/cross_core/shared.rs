@@ -126,9 +126,10 @@ impl Shared {
     /// true, a remote cancel that leaves the payload to the owner ends the sleep. Returns `None` if
     /// the owner must consume messages first, or if another thread is waking it.
     pub(crate) fn announce_sleep(&self, sleep_end: u64, ends_on_cancel: bool) -> Option<SleepId> {
-        let is_reachable = self.hooks.try_set_thread_to_unpark(self.parker.owner_has_parked());
+        let can_be_unparked = self.hooks.try_set_thread_to_unpark(self.parker.owner_has_parked());
         let announcement = self.parker.announce_sleep(sleep_end, ends_on_cancel);
-        if is_reachable && !self.mailbox.must_not_sleep(WAKE_AT_QUEUED_MESSAGES, ends_on_cancel) {
+        if can_be_unparked && !self.mailbox.must_not_sleep(WAKE_AT_QUEUED_MESSAGES, ends_on_cancel)
+        {
             return Some(announcement);
         }
         self.parker.clear_announcement(announcement);
@@ -242,8 +243,8 @@ impl Shared {
         if self.mailbox.is_closed() {
             return Err(AddErrorReason::ShutDown);
         }
-        let cancelled = || self.mailbox.cancelled_count().min(WAKE_AT_QUEUED_MESSAGES);
-        if !self.admission_limit.try_reserve_room(ignores_limit, cancelled) {
+        let cancelled_in_mailbox = || self.mailbox.cancelled_count().min(WAKE_AT_QUEUED_MESSAGES);
+        if !self.admission_limit.try_reserve_room(ignores_limit, cancelled_in_mailbox) {
             return Err(AddErrorReason::Full);
         }
         let node = self.slab.take_remote_node(pin());
@@ -258,11 +259,13 @@ impl Shared {
     #[inline(always)]
     fn push_armed<C: IntoCallback>(
         &self,
-        armed: ArmedNode<C>,
+        armed_node: ArmedNode<C>,
         due: u64,
     ) -> Result<RemoteOutcome<RemotelyAddedId>, AddError<C::Closure>> {
-        let answer = RemotelyAddedId { index: armed.index(), generation: armed.generation };
-        match self.mailbox.push(answer.index, armed.mailbox_link(), MessageKind::AddedOrReset) {
+        let answer =
+            RemotelyAddedId { index: armed_node.index(), generation: armed_node.generation };
+        match self.mailbox.push(answer.index, armed_node.mailbox_link(), MessageKind::AddedOrReset)
+        {
             PushOutcome::Queued { depth, .. } => Ok(RemoteOutcome {
                 answer,
                 sleep_to_interrupt: self
@@ -273,7 +276,7 @@ impl Shared {
                 // No node is reused after the shard's end, so this node is not freed. If another
                 // thread has changed the timer, for example by `StateWord::end_at_close`,
                 // `undo_arm` returns no closure, and the add counts as successful.
-                armed.undo_arm().map_or(Ok(RemoteOutcome::no_wake_needed(answer)), |closure| {
+                armed_node.undo_arm().map_or(Ok(RemoteOutcome::no_wake_needed(answer)), |closure| {
                     Err(AddError::new(AddErrorReason::ShutDown, closure))
                 })
             }
@@ -294,8 +297,8 @@ impl Shared {
         match (when.deadline, when.as_delay()) {
             (_, Some(delay)) => {
                 let (now, delay) = (self.read_clock(), saturating_nanos(delay));
-                let from = if delay == 0 { now.min } else { now.max };
-                self.tick_length.backdate_if_elapsed(from.saturating_add(delay), delay == 0)
+                let delay_start = if delay == 0 { now.min } else { now.max };
+                self.tick_length.backdate_if_elapsed(delay_start.saturating_add(delay), delay == 0)
             }
             (RequestedTime::AtNanos(nanos), _) => nanos,
             _ => self.deadline_nanos_from_reading(when, self.read_clock()),
@@ -330,7 +333,8 @@ impl Shared {
     /// share ticks.
     #[inline(never)]
     pub(crate) fn deadline_nanos_from_reading(&self, when: When, now: Reading) -> u64 {
-        let spread_offset = Duration::from_nanos(self.spread_sequence.next_delay_nanos(when.spread_range));
+        let spread_offset =
+            Duration::from_nanos(self.spread_sequence.next_delay_nanos(when.spread_range));
         let deadline_with_offset = |offset: Duration| match when.deadline {
             RequestedTime::After(delay) => {
                 now.max.saturating_add(saturating_nanos(delay.saturating_add(offset)))
@@ -343,9 +347,11 @@ impl Shared {
             RequestedTime::AtNanos(nanos) => nanos.saturating_add(saturating_nanos(offset)),
         };
         let spread_due = deadline_with_offset(spread_offset);
-        let first_tick = self.tick_length.deadline_tick(spread_due).max(self.tick_length.tick_at(now.max) + 1);
-        let last_tick =
-            self.tick_length.tick_at(deadline_with_offset(spread_offset.saturating_add(when.slack)));
+        let first_tick =
+            self.tick_length.deadline_tick(spread_due).max(self.tick_length.tick_at(now.max) + 1);
+        let last_tick = self
+            .tick_length
+            .tick_at(deadline_with_offset(spread_offset.saturating_add(when.slack)));
         if first_tick <= last_tick && !when.slack.is_zero() {
             return self.tick_length.tick_start_nanos(coarsest_tick(first_tick, last_tick));
         }
@@ -364,16 +370,16 @@ impl Shared {
     }
 
     /// Returns the owner's sleep if the caller must end it: if the sleep may last beyond the
-    /// deadline `nanos()`, or `ends_any_sleep` is true. The caller must just have made its
+    /// deadline `deadline_nanos()`, or `ends_any_sleep` is true. The caller must just have made its
     /// request. If no loop drives the wheel, also publishes the deadline.
     #[inline]
     fn sleep_to_interrupt_for_deadline(
         &self,
         ends_any_sleep: bool,
-        nanos: impl FnOnce() -> u64,
+        deadline_nanos: impl FnOnce() -> u64,
     ) -> Option<SleepId> {
         let sleep = self.parker.sleep_in_progress_after_rmw()?;
-        let due = self.tick_length.round_up(nanos());
+        let due = self.tick_length.round_up(deadline_nanos());
         let sleeps_past = self.parker.sleeps_past(due);
         if sleeps_past && sleep.is_undriven() {
             self.publish_due_while_undriven(due);
@@ -481,7 +487,8 @@ impl Protected<'_, Shared> {
             BeginResetOutcome::Refused => return RemoteOutcome::no_wake_needed(false),
             BeginResetOutcome::Superseded => return RemoteOutcome::no_wake_needed(true),
             BeginResetOutcome::Begun { is_postponable } => {
-                let needs_no_message = is_postponable && nanos >= node.linked_deadline().load_nanos();
+                let needs_no_message =
+                    is_postponable && nanos >= node.linked_deadline().load_nanos();
                 node.requested_deadline().store_nanos(nanos);
                 // A *postponable* timer (`state`) is never periodic.
                 if !is_postponable && node.state.is_periodic() {
@@ -500,11 +507,11 @@ impl Protected<'_, Shared> {
         if payload_out.is_some() {
             // Another thread cancelled the timer during this reset, so this thread has taken the
             // payload.
-            let push = || {
+            let push_message = || {
                 self.push_cancelled(index, node.mailbox_link, MessageKind::CancelledPayloadTaken)
             };
             let sleep_to_interrupt =
-                (next_step == Some(StepAfterCancelOrReset::Push)).then(push).flatten();
+                (next_step == Some(StepAfterCancelOrReset::Push)).then(push_message).flatten();
             return RemoteOutcome { answer, sleep_to_interrupt };
         }
         let mut ends_any_sleep = false;

@@ -122,15 +122,15 @@ impl BackendOps for LocalTimer {
         waker: WakerCallback,
     ) -> Result<TimerHandle, AddErrorReason> {
         let mut callback = Some(waker);
-        let added = ThreadWheel::with(|local| {
+        let add_result = ThreadWheel::with(|local| {
             local.assert_driven();
             local.add(TimerKind::Private, call_site, When::at_nanos(*nanos), &mut callback)
         });
-        let added = added.and_then(|added| added);
-        if added.is_err() {
+        let add_result = add_result.and_then(|add_result| add_result);
+        if add_result.is_err() {
             self.drop_refused_callback(callback);
         }
-        added
+        add_result
     }
 
     #[cold]
@@ -143,7 +143,8 @@ impl BackendOps for LocalTimer {
     }
 
     fn cancel(&self, handle: TimerHandle) -> bool {
-        let waker = ThreadWheel::cancel_private(handle, CallbackPtr::take_inline_closure::<WakerCallback>);
+        let waker =
+            ThreadWheel::cancel_private(handle, CallbackPtr::take_inline_closure::<WakerCallback>);
         let Some(mut waker) = waker else { return false };
         // Drops only the `Waker`: if the wheel has ended, dropping the whole callback would wake
         // the cancelled timer's task.

@@ -210,9 +210,9 @@ impl ClaimableWheel {
         call_site: CallSite,
         callback: &mut Option<OneShotClosure<F>>,
     ) -> Option<Result<TimerHandle, AddErrorReason>> {
-        let added = self.try_add_as_owner(nanos, call_site, callback);
-        if added != Some(Err(AddErrorReason::Full)) {
-            return added;
+        let add_result = self.try_add_as_owner(nanos, call_site, callback);
+        if add_result != Some(Err(AddErrorReason::Full)) {
+            return add_result;
         }
         self.make_room();
         self.try_add_as_owner(nanos, call_site, callback)
@@ -227,8 +227,8 @@ impl ClaimableWheel {
         call_site: CallSite,
         callback: &mut Option<OneShotClosure<F>>,
     ) -> Option<Result<TimerHandle, AddErrorReason>> {
-        let mut guard = self.claim_with_retries()?;
-        let ClaimedState { engine, .. } = &mut *guard;
+        let mut claimed_wheel = self.claim_with_retries()?;
+        let ClaimedState { engine, .. } = &mut *claimed_wheel;
         let mut overdue_nanos = None;
         if !engine.has_add_allowance()
             && let Err(reason) = Self::renew_add_allowance(engine, &mut overdue_nanos)
@@ -236,8 +236,8 @@ impl ClaimableWheel {
             return Some(Err(reason));
         }
         let schedule = TimerSchedule { due: nanos, period: 0 };
-        let added = engine.insert(schedule, TimerKind::Shared, call_site, callback);
-        if let Ok(handle) = added {
+        let add_result = engine.insert(schedule, TimerKind::Shared, call_site, callback);
+        if let Ok(handle) = add_result {
             // Publishes the number of live timers now, because remote adds compare this number with
             // the limit.
             engine.publish_live_count();
@@ -245,14 +245,14 @@ impl ClaimableWheel {
             if overdue_nanos.is_some() {
                 let _ = engine.publish_undriven_and_get_next_due();
             }
-            self.release_and_wake_driver_for(guard, due);
+            self.release_and_wake_driver_for(claimed_wheel, due);
         } else {
-            drop(guard);
+            drop(claimed_wheel);
         }
         if let Some(overdue) = overdue_nanos {
             self.shared.report_overdue_timer(overdue);
         }
-        Some(added)
+        Some(add_result)
     }
 
     /// Allows the engine a number of adds; the next add after them must call this function again.
@@ -268,20 +268,20 @@ impl ClaimableWheel {
         if engine.loop_has_begun() {
             return engine.grant_add_allowance(u64::MAX);
         }
-        let (next, _) = engine.publish_undriven_and_get_next_due();
-        *overdue_nanos = Some(engine.now_nanos().saturating_sub(next));
+        let (next_due, _) = engine.publish_undriven_and_get_next_due();
+        *overdue_nanos = Some(engine.now_nanos().saturating_sub(next_due));
         engine.grant_add_allowance(engine.adds_until_loop_check())
     }
 
     /// Releases the wheel. If the driver's announced sleep ends after the deadline `due`, lowers
     /// `latest_sleep_end` to at most `due`, and wakes the driver.
     #[inline]
-    fn release_and_wake_driver_for(&self, mut guard: ClaimGuard<'_>, due: u64) {
-        let sleep_ends_late = due < guard.announced_sleep_end;
+    fn release_and_wake_driver_for(&self, mut claimed_wheel: ClaimGuard<'_>, due: u64) {
+        let sleep_ends_late = due < claimed_wheel.announced_sleep_end;
         if sleep_ends_late {
-            guard.latest_sleep_end = guard.latest_sleep_end.min(due);
+            claimed_wheel.latest_sleep_end = claimed_wheel.latest_sleep_end.min(due);
         }
-        drop(guard);
+        drop(claimed_wheel);
         if sleep_ends_late {
             self.wake_driver();
         }
@@ -291,10 +291,10 @@ impl ClaimableWheel {
     /// timer remains or the wheel cannot be claimed, so there may still be no room.
     #[cold]
     fn make_room(&self) {
-        while let Some(mut guard) = self.claim_with_retries()
-            && let Ok(Some(callback)) = guard.engine.make_room(u64::MAX)
+        while let Some(mut claimed_wheel) = self.claim_with_retries()
+            && let Ok(Some(callback)) = claimed_wheel.engine.make_room(u64::MAX)
         {
-            drop(guard);
+            drop(claimed_wheel);
             self.drop_cancelled(callback);
         }
     }
@@ -308,26 +308,30 @@ impl ClaimableWheel {
     /// Returns `None` if all attempts to claim the wheel fail.
     #[inline]
     pub(super) fn cancel(&self, handle: TimerHandle) -> Option<Cancel> {
-        let mut guard = self.claim_with_retries()?;
-        let cancelled = guard.engine.cancel(handle, OwnerSlab::needs_drop);
-        let free_when = cancelled.ok().flatten();
-        let callback = free_when
-            .map(|free_when| guard.engine.take_payload_cancelled_by_owner(handle, free_when));
+        let mut claimed_wheel = self.claim_with_retries()?;
+        let cancel_result = claimed_wheel.engine.cancel(handle, OwnerSlab::needs_drop);
+        let free_when = cancel_result.ok().flatten();
+        let callback = free_when.map(|free_when| {
+            claimed_wheel.engine.take_payload_cancelled_by_owner(handle, free_when)
+        });
         // Publishes the number of live timers now, because remote adds may need the freed capacity.
-        guard.engine.publish_live_count();
-        drop(guard);
+        claimed_wheel.engine.publish_live_count();
+        drop(claimed_wheel);
         if let Some(callback) = callback {
             self.shared.hooks.drop_catching_panic(callback);
         }
-        Some(cancelled.map_or_else(|answer| answer, |_| Cancel::Cancelled))
+        Some(cancel_result.map_or_else(|answer| answer, |_| Cancel::Cancelled))
     }
 
     /// Returns `None` if all attempts to claim the wheel fail.
     pub(super) fn try_reset_to_nanos(&self, handle: TimerHandle, nanos: u64) -> Option<bool> {
-        let mut guard = self.claim_with_retries()?;
-        let is_reset = guard.engine.reset_to_nanos(handle, nanos);
+        let mut claimed_wheel = self.claim_with_retries()?;
+        let is_reset = claimed_wheel.engine.reset_to_nanos(handle, nanos);
         if is_reset {
-            self.release_and_wake_driver_for(guard, self.shared.tick_length.round_up(nanos));
+            self.release_and_wake_driver_for(
+                claimed_wheel,
+                self.shared.tick_length.round_up(nanos),
+            );
         }
         Some(is_reset)
     }
@@ -340,20 +344,20 @@ impl ClaimableWheel {
     /// Fires the due timers and consumes messages. Releases the wheel while a callback runs or is
     /// dropped. Does nothing if another thread has claimed the wheel.
     fn try_turn(&self) {
-        let Some(mut guard) = self.try_claim() else { return };
-        if !guard.engine.try_turn_without_pass() {
-            guard.engine.begin_pass(usize::MAX);
+        let Some(mut claimed_wheel) = self.try_claim() else { return };
+        if !claimed_wheel.engine.try_turn_without_pass() {
+            claimed_wheel.engine.begin_pass(usize::MAX);
         }
-        while let Some(step) = guard.engine.next_callback_step() {
-            guard = match step {
+        while let Some(step) = claimed_wheel.engine.next_callback_step() {
+            claimed_wheel = match step {
                 UserCodeStep::Due(claimed) => {
-                    drop(guard);
-                    let run = || claimed.callback().run();
-                    self.shared.hooks.catch_panic(PanicPlace::Callback, run);
+                    drop(claimed_wheel);
+                    let run_callback = || claimed.callback().run();
+                    self.shared.hooks.catch_panic(PanicPlace::Callback, run_callback);
                     self.claim_and_finish_run(claimed)
                 }
                 UserCodeStep::Cancelled(callback) => {
-                    drop(guard);
+                    drop(claimed_wheel);
                     self.drop_cancelled(callback);
                     self.wait_for_claim()
                 }
@@ -364,24 +368,26 @@ impl ClaimableWheel {
     /// Claims the wheel after a callback has returned, and finishes the timer's run. Arms a
     /// periodic timer again, unless it was cancelled during the run.
     fn claim_and_finish_run(&self, claimed: ClaimedTimer<Callback>) -> ClaimGuard<'_> {
-        let mut guard = self.wait_for_claim();
+        let mut claimed_wheel = self.wait_for_claim();
         if claimed.run.is_periodic() {
-            let Err(callback) = guard.engine.rearm(claimed.index) else { return guard };
-            drop(guard);
+            let Err(callback) = claimed_wheel.engine.rearm(claimed.index) else {
+                return claimed_wheel;
+            };
+            drop(claimed_wheel);
             // Drops the callback before `finish_run`, so that `cancel_wait` also waits for this
             // drop.
             self.shared.hooks.drop_catching_panic(callback);
-            guard = self.wait_for_claim();
+            claimed_wheel = self.wait_for_claim();
         }
-        guard.engine.finish_run(claimed);
-        guard
+        claimed_wheel.engine.finish_run(claimed);
+        claimed_wheel
     }
 
     /// Waits until no other thread has claimed the wheel, and claims it.
     fn wait_for_claim(&self) -> ClaimGuard<'_> {
         loop {
-            if let Some(guard) = self.try_claim() {
-                return guard;
+            if let Some(claimed_wheel) = self.try_claim() {
+                return claimed_wheel;
             }
             yield_now();
         }
@@ -390,9 +396,9 @@ impl ClaimableWheel {
     /// Announces the driver's sleep, and frees spare memory if the sleep is long. Returns `None` if
     /// another thread has claimed the wheel.
     fn announce_sleep(&self) -> Option<PreparedSleep<'static>> {
-        let mut guard = self.try_claim()?;
-        let (sleep_end, ends_on_cancel, _) = guard.engine.sleep_end_after_trim();
-        let ClaimedState { engine, announced_sleep_end, latest_sleep_end } = &mut *guard;
+        let mut claimed_wheel = self.try_claim()?;
+        let (sleep_end, ends_on_cancel, _) = claimed_wheel.engine.sleep_end_after_trim();
+        let ClaimedState { engine, announced_sleep_end, latest_sleep_end } = &mut *claimed_wheel;
         if engine.has_elapsed(*latest_sleep_end) {
             *latest_sleep_end = u64::MAX;
         }
@@ -404,18 +410,18 @@ impl ClaimableWheel {
 
     /// Publishes the counts, unless another thread has claimed the wheel.
     fn publish_counts(&self) {
-        let Some(guard) = self.try_claim() else { return };
-        if guard.engine.loop_has_begun() {
-            guard.engine.publish_counts();
+        let Some(claimed_wheel) = self.try_claim() else { return };
+        if claimed_wheel.engine.loop_has_begun() {
+            claimed_wheel.engine.publish_counts();
         } else {
-            let _ = guard.engine.publish_undriven_and_get_next_due();
+            let _ = claimed_wheel.engine.publish_undriven_and_get_next_due();
         }
     }
 
     /// The caller must use [`with_wake_on_drop`], so that the dropped callbacks wake their tasks.
     fn end_and_drop_callbacks(&self) {
-        let ended = self.wait_for_claim().engine.close();
-        for timer in ended.drop_cancelled_payloads(&self.shared) {
+        let ended_timers = self.wait_for_claim().engine.close();
+        for timer in ended_timers.drop_cancelled_payloads(&self.shared) {
             self.shared.hooks.drop_catching_panic(timer.payload);
         }
     }
@@ -431,9 +437,9 @@ pub(super) struct ClaimableWheels {
 impl ClaimableWheels {
     pub(super) fn new(
         wheel_count: usize,
-        config: impl FnMut(usize) -> Config,
+        config_of_wheel: impl FnMut(usize) -> Config,
     ) -> Result<Arc<Self>, ConfigError> {
-        let wheels = (0..wheel_count.max(1)).map(config).map(ClaimableWheel::new);
+        let wheels = (0..wheel_count.max(1)).map(config_of_wheel).map(ClaimableWheel::new);
         let wheels = wheels.collect::<Result<_, _>>()?;
         let claimable_wheels = Arc::new(Self { wheels, is_stopping: AtomicBool::new(false) });
         for (index, wheel) in claimable_wheels.wheels.iter().enumerate() {
@@ -459,9 +465,9 @@ impl ClaimableWheels {
         // its sleep on this wheel, it reads the flag after a sleep of at most
         // `UNANNOUNCED_SLEEP_MAX`.
         self.is_stopping.store(true, Ordering::Relaxed);
-        let first = &self.wheels[0].shared;
-        if let Some(sleep) = first.parker.sleep_in_progress_with_fence() {
-            first.wake(sleep);
+        let first_wheel = &self.wheels[0].shared;
+        if let Some(sleep) = first_wheel.parker.sleep_in_progress_with_fence() {
+            first_wheel.wake(sleep);
         }
     }
 }

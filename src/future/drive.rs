@@ -65,7 +65,7 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
             wait_until_repolled(None::<S>, true).await;
             // If this turn fires timers, more timers may come due while the woken tasks run, so the
             // next sleep is short.
-            let fired_timers = local_timer().turn_within(DRIVE_TURN_BUDGET).fired > 0;
+            let has_fired = local_timer().turn_within(DRIVE_TURN_BUDGET).fired > 0;
             // A request that must end the announced sleep wakes this task by `cx.waker()`.
             let announced_sleep = poll_fn(|cx| {
                 let prepare = |id| {
@@ -83,7 +83,7 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
             // next turn.
             let must_yield = timeout == Some(Duration::ZERO);
             let executor_sleep = timeout.filter(|_| !must_yield).map(|time| {
-                sleep(if fired_timers { time.min(SLEEP_LENGTH_AFTER_FIRING_MAX) } else { time })
+                sleep(if has_fired { time.min(SLEEP_LENGTH_AFTER_FIRING_MAX) } else { time })
             });
             wait_until_repolled(executor_sleep, must_yield).await;
         }

@@ -90,12 +90,12 @@ impl MissedTickBehavior {
     /// Returns the deadline of the next tick. The latest tick was due at `due`, and is returned at
     /// `now`. All times are in nanoseconds.
     fn deadline_after_tick(self, due: u64, now: u64, period: u64) -> u64 {
-        let next = due.saturating_add(period);
-        if now < next {
-            return next;
+        let next_due = due.saturating_add(period);
+        if now < next_due {
+            return next_due;
         }
         match self {
-            Self::Burst => next,
+            Self::Burst => next_due,
             Self::Delay => now.saturating_add(period),
             Self::Skip => now.saturating_add(period - (now - due) % period),
         }
@@ -201,15 +201,15 @@ impl<B: Backend> Interval<B> {
     pub fn try_poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Result<Instant, AddErrorReason>> {
         ready!(self.sleep.poll_elapsed(cx))?;
         let now = self.sleep.backend.now_nanos()?;
-        // If the tick is before the origin, `due`, `now` and `next` count from the tick.
+        // If the tick is before the origin, `due`, `now` and `next_due` count from the tick.
         let nanos_before_origin = self.nanos_before_origin;
         let (due, now) = (self.sleep.deadline, now.saturating_add(nanos_before_origin));
         let instant = self.sleep.deadline();
         let tick =
             instant.checked_sub(Duration::from_nanos(nanos_before_origin)).unwrap_or(instant);
-        let next = self.missed_tick_behavior.deadline_after_tick(due, now, self.period_nanos);
-        self.nanos_before_origin = nanos_before_origin.saturating_sub(next);
-        self.sleep.set_deadline_unarmed(Ok(next.saturating_sub(nanos_before_origin)));
+        let next_due = self.missed_tick_behavior.deadline_after_tick(due, now, self.period_nanos);
+        self.nanos_before_origin = nanos_before_origin.saturating_sub(next_due);
+        self.sleep.set_deadline_unarmed(Ok(next_due.saturating_sub(nanos_before_origin)));
         Poll::Ready(Ok(tick))
     }
 

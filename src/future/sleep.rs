@@ -302,8 +302,8 @@ impl<B: Backend> Sleep<B> {
                     }
                     // A timer that has ended does not prove that the deadline has elapsed: its
                     // wheel may have ended before the deadline.
-                    unused => {
-                        self.backend.drop_refused_callback(unused);
+                    unused_waker => {
+                        self.backend.drop_refused_callback(unused_waker);
                         return self.poll_slow(cx);
                     }
                 }
@@ -315,13 +315,13 @@ impl<B: Backend> Sleep<B> {
         };
         self.state = SleepState::Unarmed;
         let waker_id = waker.id(cx.waker());
-        let added = self.backend.try_add(&mut self.deadline, self.call_site, waker);
+        let add_result = self.backend.try_add(&mut self.deadline, self.call_site, waker);
         // A sleep whose deadline has elapsed needs no timer, so it completes even if the add was
         // refused. A poll in the state `LongUnpolled` has not checked the deadline yet.
-        if added.is_err() && self.backend.has_elapsed(self.deadline)? {
+        if add_result.is_err() && self.backend.has_elapsed(self.deadline)? {
             return self.complete();
         }
-        let handle = added?;
+        let handle = add_result?;
         self.state = SleepState::Armed { handle, waker_id, elapsed_at_reset: false };
         Poll::Pending
     }

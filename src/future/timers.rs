@@ -224,7 +224,7 @@ impl Timers {
     }
 
     /// Makes `wheels` wheels, at least one, and a [`TimersDriver`], which the caller must run.
-    /// `config` returns the configuration of the wheel with the given index. If the driver never
+    /// `config_of_wheel` returns the configuration of the wheel with the given index. If the driver never
     /// runs, a later add may [report](crate::metrics#wheels-without-a-loop) an overdue timer. See
     /// [`per_worker`](Self::per_worker).
     ///
@@ -247,9 +247,9 @@ impl Timers {
     /// ```
     pub fn per_worker_with(
         wheels: usize,
-        config: impl FnMut(usize) -> Config,
+        config_of_wheel: impl FnMut(usize) -> Config,
     ) -> Result<(Self, TimersDriver), ConfigError> {
-        let wheels = ClaimableWheels::new(wheels, config)?;
+        let wheels = ClaimableWheels::new(wheels, config_of_wheel)?;
         let driver = TimersDriver(Arc::clone(&wheels));
         let (shards, claimable_wheels) = (wheels.shards().collect(), Some(Arc::clone(&wheels)));
         Ok((Self::from_shards(shards, claimable_wheels, move || wheels.stop_driver()), driver))
@@ -289,8 +289,9 @@ impl Timers {
         claimable_wheels: Option<Arc<ClaimableWheels>>,
         stop: impl Fn() + Send + Sync + 'static,
     ) -> Self {
-        let set = WheelSet { shards, claimable_wheels, _stop_on_drop: Arc::new(CallOnDrop(stop)) };
-        Self(set.shards.iter().map(|_| Arc::new(set.clone())).collect())
+        let wheel_set =
+            WheelSet { shards, claimable_wheels, _stop_on_drop: Arc::new(CallOnDrop(stop)) };
+        Self(wheel_set.shards.iter().map(|_| Arc::new(wheel_set.clone())).collect())
     }
 
     /// Returns the wheels, at least one, for example to add callbacks or to read
@@ -486,9 +487,9 @@ impl Timers {
 
     #[inline]
     fn choose_wheel_index(&self) -> usize {
-        let own_index =
+        let own_wheel_index =
             if self.0[0].claimable_wheels.is_some() { None } else { self.own_wheel_index() };
-        own_index.unwrap_or_else(|| wheel_selector() % self.0.len())
+        own_wheel_index.unwrap_or_else(|| wheel_selector() % self.0.len())
     }
 
     fn own_wheel_index(&self) -> Option<usize> {
@@ -518,14 +519,14 @@ impl SharedWheel {
         call_site: CallSite,
         mut callback: Option<OneShotClosure<F>>,
     ) -> Result<TimerHandle, AddErrorReason> {
-        let mut refusal = AddErrorReason::ShutDown;
-        let (first, wheel_count) = (self.wheel_index, self.wheel_set.shards.len());
-        for index in (first..wheel_count).chain(0..first) {
+        let mut refusal_reason = AddErrorReason::ShutDown;
+        let (first_index, wheel_count) = (self.wheel_index, self.wheel_set.shards.len());
+        for index in (first_index..wheel_count).chain(0..first_index) {
             let converted_nanos = self.convert_to_clock_of(index, *nanos);
             let wheel = self.claimable_wheel(index);
-            let added =
+            let add_result =
                 wheel.and_then(|wheel| wheel.try_add(converted_nanos, call_site, &mut callback));
-            let added = added.unwrap_or_else(|| {
+            let add_result = add_result.unwrap_or_else(|| {
                 let shard = &self.wheel_set.shards[index];
                 if shard.is_of_this_thread() {
                     let _ = ThreadWheel::with(ThreadWheel::assert_driven);
@@ -539,18 +540,20 @@ impl SharedWheel {
                         reason
                     })
             });
-            match added {
+            match add_result {
                 Ok(handle) => {
                     (self.wheel_index, *nanos) = (index, converted_nanos);
                     return Ok(handle);
                 }
                 // The result is `ShutDown` only if every wheel has ended.
-                Err(reason) if refusal == AddErrorReason::ShutDown => refusal = reason,
+                Err(reason) if refusal_reason == AddErrorReason::ShutDown => {
+                    refusal_reason = reason;
+                }
                 Err(_) => (),
             }
         }
         self.drop_refused_callback(callback);
-        Err(refusal)
+        Err(refusal_reason)
     }
 
     fn try_reset_to_nanos(&self, handle: TimerHandle, nanos: u64) -> bool {
@@ -667,9 +670,9 @@ fn wheel_selector() -> usize {
     static LAST_WHEEL_SELECTOR: Mutex<usize> = Mutex::new(0);
     let selector = WHEEL_SELECTOR.try_with(|selector| {
         if selector.get() == 0 {
-            let mut last = lock(&LAST_WHEEL_SELECTOR);
-            *last += 1;
-            selector.set(*last);
+            let mut last_selector = lock(&LAST_WHEEL_SELECTOR);
+            *last_selector += 1;
+            selector.set(*last_selector);
         }
         selector.get()
     });

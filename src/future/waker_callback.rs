@@ -29,8 +29,8 @@ impl WakerCallback {
         // Identifies `original`, which the task's next poll usually passes again. But if the clone
         // has its own data pointer, identifies the clone: the original's data may be freed, and a
         // new waker may get the same address.
-        let clone = self.0.as_ref().filter(|clone| clone.data() != original.data());
-        WakerId::of(clone.unwrap_or(original))
+        let cloned_waker = self.0.as_ref().filter(|clone| clone.data() != original.data());
+        WakerId::of(cloned_waker.unwrap_or(original))
     }
 }
 

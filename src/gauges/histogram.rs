@@ -62,19 +62,22 @@ fn cell_index_of(nanos: u64) -> usize {
     let octave = nanos.ilog2();
     let cell_in_octave =
         (nanos >> (octave - CELLS_PER_OCTAVE_LOG2)) & ((1 << CELLS_PER_OCTAVE_LOG2) - 1);
-    let cell = 1
+    let cell_index = 1
         + (u64::from(octave - HISTOGRAM_MIN_NANOS_LOG2) << CELLS_PER_OCTAVE_LOG2)
         + cell_in_octave;
-    usize::try_from(cell).map_or(HISTOGRAM_CELLS - 1, |cell| cell.min(HISTOGRAM_CELLS - 1))
+    usize::try_from(cell_index)
+        .map_or(HISTOGRAM_CELLS - 1, |cell_index| cell_index.min(HISTOGRAM_CELLS - 1))
 }
 
 /// Returns the largest value of a cell. The last cell is unbounded, so the result for this cell has
 /// no meaning.
-fn cell_max_nanos(cell: usize) -> u64 {
-    let Some(cell) = cell.checked_sub(1) else { return (1 << HISTOGRAM_MIN_NANOS_LOG2) - 1 };
+fn cell_max_nanos(cell_index: usize) -> u64 {
+    let Some(cell_index) = cell_index.checked_sub(1) else {
+        return (1 << HISTOGRAM_MIN_NANOS_LOG2) - 1;
+    };
     let (octave, cell_in_octave) = (
-        HISTOGRAM_MIN_NANOS_LOG2 as usize + (cell >> CELLS_PER_OCTAVE_LOG2),
-        cell & ((1 << CELLS_PER_OCTAVE_LOG2) - 1),
+        HISTOGRAM_MIN_NANOS_LOG2 as usize + (cell_index >> CELLS_PER_OCTAVE_LOG2),
+        cell_index & ((1 << CELLS_PER_OCTAVE_LOG2) - 1),
     );
     ((((1 << CELLS_PER_OCTAVE_LOG2) + cell_in_octave as u64 + 1) << octave)
         >> CELLS_PER_OCTAVE_LOG2)
@@ -196,20 +199,20 @@ impl Histogram {
         // An `f64` represents each count up to 2^53 exactly.
         let rank = ((percent.clamp(0.0, 100.0) * count as f64 / 100.0).ceil() as u64)
             .clamp(1, count.max(1));
-        let mut seen = 0;
-        let cell = self.cell_counts.iter().position(|&count| {
-            seen += count;
-            seen >= rank
+        let mut seen_count = 0;
+        let cell_index = self.cell_counts.iter().position(|&count| {
+            seen_count += count;
+            seen_count >= rank
         });
         // The end of a range may exceed the longest duration, but the result must not.
-        cell.map_or(Duration::ZERO, |cell| self.range_end(cell).min(self.max()))
+        cell_index.map_or(Duration::ZERO, |cell_index| self.range_end(cell_index).min(self.max()))
     }
 
-    fn range_end(&self, cell: usize) -> Duration {
-        if cell == HISTOGRAM_CELLS - 1 {
+    fn range_end(&self, cell_index: usize) -> Duration {
+        if cell_index == HISTOGRAM_CELLS - 1 {
             self.max()
         } else {
-            Duration::from_nanos(cell_max_nanos(cell))
+            Duration::from_nanos(cell_max_nanos(cell_index))
         }
     }
 
@@ -226,8 +229,8 @@ impl Histogram {
     /// }
     /// ```
     pub fn ranges(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
-        let counted = self.cell_counts.iter().enumerate().filter(|&(_, &count)| count > 0);
-        counted.map(|(cell, &count)| (self.range_end(cell), count))
+        let nonempty_cells = self.cell_counts.iter().enumerate().filter(|&(_, &count)| count > 0);
+        nonempty_cells.map(|(cell_index, &count)| (self.range_end(cell_index), count))
     }
 
     /// Returns a histogram of the durations counted since `earlier`, a previous reading of the same
@@ -245,9 +248,12 @@ impl Histogram {
     /// ```
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        let before = earlier.cell_counts.iter().chain(std::iter::repeat(&0));
-        let cell_counts =
-            self.cell_counts.iter().zip(before).map(|(now, past)| now.saturating_sub(*past));
+        let earlier_counts = earlier.cell_counts.iter().chain(std::iter::repeat(&0));
+        let cell_counts = self
+            .cell_counts
+            .iter()
+            .zip(earlier_counts)
+            .map(|(count, earlier_count)| count.saturating_sub(*earlier_count));
         // The sum may have wrapped between the two readings.
         let sum_nanos = self.sum_nanos.wrapping_sub(earlier.sum_nanos);
         Self { cell_counts: cell_counts.collect(), sum_nanos, max_nanos: self.max_nanos }

@@ -94,7 +94,8 @@ impl Gauges {
             next_due: AtomicU64::new(u64::MAX),
             remote_due_while_undriven: AtomicU64::new(u64::MAX),
             overdue_grace_nanos: AtomicU64::new(u64::MAX),
-            occupied_slots_by_level: [(); SHARD_WHEEL_LEVELS].map(|()| AtomicU64::new(UNPUBLISHED_OCCUPANCY)),
+            occupied_slots_by_level: [(); SHARD_WHEEL_LEVELS]
+                .map(|()| AtomicU64::new(UNPUBLISHED_OCCUPANCY)),
             ..Self::default()
         }
     }
@@ -179,12 +180,12 @@ impl Gauges {
     /// Lowers the grace period of overdue timers from `LONG_OVERDUE_GRACE_NANOS` to
     /// `SHORT_OVERDUE_GRACE_NANOS`.
     pub(crate) fn shorten_overdue_grace(&self) {
-        let (long, short) = (LONG_OVERDUE_GRACE_NANOS, SHORT_OVERDUE_GRACE_NANOS);
+        let (long_grace, short_grace) = (LONG_OVERDUE_GRACE_NANOS, SHORT_OVERDUE_GRACE_NANOS);
         // Both `Relaxed`: an independent word. The compare-and-swap fails if a report has disabled
         // further reports.
         let _ = self.overdue_grace_nanos.compare_exchange(
-            long,
-            short,
+            long_grace,
+            short_grace,
             Ordering::Relaxed,
             Ordering::Relaxed,
         );

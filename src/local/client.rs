@@ -33,9 +33,9 @@ pub(super) struct Clients {
 impl Clients {
     /// Gives the client the lowest free identifier.
     pub(super) fn add(&mut self, client: Weak<dyn WheelClient>) -> ClientId {
-        let free = self.clients_by_id.iter().position(Option::is_none);
-        let id = free.unwrap_or(self.clients_by_id.len());
-        if free.is_none() {
+        let free_position = self.clients_by_id.iter().position(Option::is_none);
+        let id = free_position.unwrap_or(self.clients_by_id.len());
+        if free_position.is_none() {
             self.clients_by_id.push(None);
         }
         self.clients_by_id[id] = Some(client);

@@ -103,7 +103,7 @@ pub struct Core {
 #[derive(Debug)]
 struct CoresShared {
     shards: Box<[ShardRef]>,
-    stop_by_thread: Box<[StopState]>,
+    stop_state_by_thread: Box<[StopState]>,
     is_stop_requested: AtomicBool,
 }
 
@@ -141,16 +141,18 @@ struct ThreadStopRequest {
 }
 
 impl ThreadStopRequest {
-    fn send_remaining_messages(self, remaining_messages: u32) {
-        let Some(remaining_messages) = remaining_messages.checked_sub(1) else { return };
+    fn send_remaining_messages(self, remaining_message_count: u32) {
+        let Some(remaining_message_count) = remaining_message_count.checked_sub(1) else { return };
         let shard = self.shared.shards[self.thread_index].clone();
-        shard.run_ignoring_timer_limit(move || self.send_remaining_messages(remaining_messages));
+        shard.run_ignoring_timer_limit(move || {
+            self.send_remaining_messages(remaining_message_count);
+        });
     }
 }
 
 impl Drop for ThreadStopRequest {
     fn drop(&mut self) {
-        let state = &self.shared.stop_by_thread[self.thread_index];
+        let state = &self.shared.stop_state_by_thread[self.thread_index];
         // Relaxed: the flag publishes no other data. A future of `Core::stopped` reads
         // `is_processed` and adds its waker under the lock taken below. So either the future sees
         // this store, or `wakers` contains the future's waker.
@@ -179,11 +181,11 @@ impl StopWaiter<'_> {
             self.drop_catching_panic(Some(waker));
             return Poll::Ready(());
         }
-        let next = || wakers.last_key_value().map_or(0, |(last, _)| last + 1);
-        let waker_key = *self.waker_key.get_or_insert_with(next);
-        let previous = wakers.insert(waker_key, waker);
+        let next_key = || wakers.last_key_value().map_or(0, |(last, _)| last + 1);
+        let waker_key = *self.waker_key.get_or_insert_with(next_key);
+        let previous_waker = wakers.insert(waker_key, waker);
         drop(wakers);
-        self.drop_catching_panic(previous);
+        self.drop_catching_panic(previous_waker);
         Poll::Pending
     }
 
@@ -223,7 +225,7 @@ impl Drop for StopWaiter<'_> {
 #[must_use = "nothing runs before `start`"]
 pub struct CoresBuilder {
     thread_count: Option<usize>,
-    pin: bool,
+    must_pin: bool,
     config_of_thread: Arc<dyn Fn(usize) -> Config + Send + Sync>,
 }
 
@@ -363,7 +365,7 @@ impl Core {
     }
 
     fn stop_state(&self) -> &StopState {
-        &self.shared.stop_by_thread[self.index]
+        &self.shared.stop_state_by_thread[self.index]
     }
 }
 
@@ -394,7 +396,7 @@ impl Cores<()> {
     pub fn builder() -> CoresBuilder {
         CoresBuilder {
             thread_count: None,
-            pin: true,
+            must_pin: true,
             config_of_thread: Arc::new(|_| Config::new()),
         }
     }
@@ -578,7 +580,7 @@ impl CoresBuilder {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn pin(mut self, pin: bool) -> Self {
-        self.pin = pin;
+        self.must_pin = pin;
         self
     }
 
@@ -664,7 +666,8 @@ impl CoresBuilder {
         if args.len() > SHARDS_MAX as usize {
             return Err(ConfigError::TooManyShards.into());
         }
-        let core_ids = self.pin.then(core_affinity::get_core_ids).flatten().unwrap_or_default();
+        let core_ids =
+            self.must_pin.then(core_affinity::get_core_ids).flatten().unwrap_or_default();
         let mut core_ids = core_ids.into_iter().cycle();
         let run = Arc::new(run);
         // The threads wait for this value; `None` means that the start has failed.
@@ -685,11 +688,12 @@ impl CoresBuilder {
             let (config_of_thread, run) = (Arc::clone(&self.config_of_thread), Arc::clone(&run));
             let (start_signal, (sender, receiver)) = (Arc::clone(&start_signal), mpsc::channel());
             let builder = thread::Builder::new().name(format!("corewheel-{index}"));
-            let spawned = builder.spawn(move || {
+            let spawn_result = builder.spawn(move || {
                 let pinned_to =
                     core_id.filter(|&id| core_affinity::set_for_current(id)).map(|id| id.id);
-                let installed = config_of_thread(index).install();
-                let _ = sender.send(installed.map(|()| (pinned_to, local_timer().shard_ref())));
+                let install_result = config_of_thread(index).install();
+                let _ =
+                    sender.send(install_result.map(|()| (pinned_to, local_timer().shard_ref())));
                 let shared = start_signal.wait().clone()?;
                 // If kept longer, `start_signal` would keep the memory of all wheels, even after
                 // `run` has dropped its `Core`.
@@ -697,7 +701,7 @@ impl CoresBuilder {
                 let thread_id = thread::current().id();
                 Some(run(Core { index, pinned_to, thread_id, shared }, arg.0.take()?))
             });
-            match spawned {
+            match spawn_result {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
                     catch_panic_silently(|| drop(abort_start(threads)));
@@ -706,15 +710,15 @@ impl CoresBuilder {
             }
             receivers.push(receiver);
         }
-        let reports: Result<Vec<_>, _> = receivers.iter().map(mpsc::Receiver::recv).collect();
-        let Ok(reports) = reports else {
+        let start_reports: Result<Vec<_>, _> = receivers.iter().map(mpsc::Receiver::recv).collect();
+        let Ok(start_reports) = start_reports else {
             // A thread that did not report its start has panicked, and its panic continues here.
             panic::resume_unwind(abort_start(threads).expect("a thread has panicked"));
         };
-        match reports.into_iter().collect::<Result<(Vec<_>, Vec<_>), ConfigError>>() {
+        match start_reports.into_iter().collect::<Result<(Vec<_>, Vec<_>), ConfigError>>() {
             Ok((pinned_core_by_thread, shards)) => {
                 let shared = Arc::new(CoresShared {
-                    stop_by_thread: shards.iter().map(|_| StopState::default()).collect(),
+                    stop_state_by_thread: shards.iter().map(|_| StopState::default()).collect(),
                     shards: shards.into_boxed_slice(),
                     is_stop_requested: AtomicBool::new(false),
                 });
@@ -733,7 +737,7 @@ impl fmt::Debug for CoresBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CoresBuilder")
             .field("threads", &self.thread_count)
-            .field("pin", &self.pin)
+            .field("pin", &self.must_pin)
             .finish_non_exhaustive()
     }
 }

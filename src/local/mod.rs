@@ -312,8 +312,9 @@ impl LocalTimer {
         callback: F,
     ) -> Result<LocalHandle, AddError<F>> {
         let callback = OneShotClosure(callback);
-        let added = Self::insert(TimerKind::Private, CallSite::caller(), when.into(), callback);
-        added.map(LocalHandle::new)
+        let add_result =
+            Self::insert(TimerKind::Private, CallSite::caller(), when.into(), callback);
+        add_result.map(LocalHandle::new)
     }
 
     /// Fires the due timers, in three steps:
@@ -619,16 +620,16 @@ impl LocalTimer {
             return None;
         }
         let (now, real_now) = (self.now(), Clock::monotonic().now());
-        let [_, since] =
+        let [_, still_since] =
             clock_still_since.filter(|still| still[0] == now).unwrap_or([now, real_now]);
         let longest = Duration::from_nanos(LONG_OVERDUE_GRACE_NANOS);
-        if real_now - since >= longest {
+        if real_now - still_since >= longest {
             let _ = ThreadWheel::with(|local| {
                 local.shared.report_undriven_wheel(u64::MAX, UndrivenReason::ClockStandsStill);
             });
         }
         self.prepare_sleep().park_at_most(longest);
-        Some([now, since])
+        Some([now, still_since])
     }
 
     /// Drives the wheel of a thread that only runs timers, until [no timer is live](Self::is_empty)

@@ -62,7 +62,7 @@ use crate::{
 /// ```
 #[must_use = "dropping the timer cancels it"]
 pub struct ReusableTimer {
-    shared: Rc<ReusableTimerState<ReusableCallback>>,
+    state: Rc<ReusableTimerState<ReusableCallback>>,
     /// True for the `ReusableTimer` that `new` returned; false for the temporary one that a
     /// callback gets.
     is_original: bool,
@@ -138,7 +138,7 @@ impl ReusableTimer {
                 callback(timer);
             }
         };
-        let shared = ReusableTimerState {
+        let state = ReusableTimerState {
             latest_handle: Cell::new(None),
             arming_count: Cell::new(0),
             latest_handle_arming_number: Cell::new(0),
@@ -146,7 +146,7 @@ impl ReusableTimer {
             is_reusable_timer_dropped: Cell::new(false),
             callback: RefCell::new(callback),
         };
-        Self { shared: Rc::new(shared), is_original: true, not_send: PhantomData }
+        Self { state: Rc::new(state), is_original: true, not_send: PhantomData }
     }
 
     /// Arms the timer and returns false, or if the timer is pending, resets it and returns true.
@@ -198,42 +198,46 @@ impl ReusableTimer {
     #[track_caller]
     pub fn try_arm(&self, when: impl Into<When>) -> Result<bool, AddErrorReason> {
         let when = when.into();
-        let state = &self.shared;
+        let state = &self.state;
         let try_reset = || state.latest_handle.get().is_some_and(|timer| timer.reset(when));
         if try_reset() {
             return Ok(true);
         }
-        let (previous, arming_number) = (state.latest_handle.get(), state.arming_count.get() + 1);
+        let (previous_handle, arming_number) =
+            (state.latest_handle.get(), state.arming_count.get() + 1);
         state.arming_count.set(arming_number);
-        let shared = Rc::clone(state);
-        let fire = move || Self { shared, is_original: false, not_send: PhantomData }.fire(arming_number);
-        let added = local_timer().try_add_local(when, fire);
+        let shared_state = Rc::clone(state);
+        let fire_timer = move || {
+            Self { state: shared_state, is_original: false, not_send: PhantomData }
+                .fire(arming_number);
+        };
+        let add_result = local_timer().try_add_local(when, fire_timer);
         // The add may have run user code, such as a destructor or the wake hook. User code in the
         // add may have armed this `ReusableTimer`, or run a turn that fired the added timer.
-        let was_armed_by_user_code = state.latest_handle.get() != previous;
-        match added {
+        let was_armed_by_user_code = state.latest_handle.get() != previous_handle;
+        match add_result {
             Ok(timer) if !was_armed_by_user_code || timer.is_pending() => {
                 state.latest_handle_arming_number.set(arming_number);
-                let replaced = state.latest_handle.replace(Some(timer));
-                replaced.filter(|_| was_armed_by_user_code).map(LocalHandle::cancel);
+                let replaced_handle = state.latest_handle.replace(Some(timer));
+                replaced_handle.filter(|_| was_armed_by_user_code).map(LocalHandle::cancel);
                 Ok(false)
             }
             Ok(_) => Ok(false), // the added timer has already fired
             // The user code's arming may have taken the last room below the limit of live timers,
             // so this call resets the timer of that arming.
             Err(_) if was_armed_by_user_code && try_reset() => Ok(true),
-            Err(refused) => Err(refused.reason()),
+            Err(add_error) => Err(add_error.reason()),
         }
     }
 
     fn fire(self, arming_number: u64) {
         // After a drain, a program may drop the `ReusableTimer`, and then run its `DrainedTimer`,
         // which must not call the callback.
-        if self.shared.is_reusable_timer_dropped.get() {
+        if self.state.is_reusable_timer_dropped.get() {
             return;
         }
-        self.shared.fired_arming_number.set(arming_number);
-        (*self.shared.callback.borrow_mut())(&self);
+        self.state.fired_arming_number.set(arming_number);
+        (*self.state.callback.borrow_mut())(&self);
     }
 
     /// Cancels the timer, which can be armed again. Returns the answer of [`TimerHandle::cancel`],
@@ -251,7 +255,7 @@ impl ReusableTimer {
     /// assert_eq!(flush.cancel(), Cancel::Ended);
     /// ```
     pub fn cancel(&self) -> Cancel {
-        self.shared.latest_handle.get().map_or(Cancel::Ended, LocalHandle::cancel)
+        self.state.latest_handle.get().map_or(Cancel::Ended, LocalHandle::cancel)
     }
 
     /// Returns whether the timer is pending, running or ended. A timer that was never armed counts
@@ -273,7 +277,7 @@ impl ReusableTimer {
     /// assert_eq!(seen.get(), TimerStatus::Running);
     /// ```
     pub fn status(&self) -> TimerStatus {
-        self.shared.latest_handle.get().map_or(TimerStatus::Ended, |timer| timer.handle.status())
+        self.state.latest_handle.get().map_or(TimerStatus::Ended, |timer| timer.handle.status())
     }
 
     /// Returns true if the timer is [pending](TimerStatus::Pending). Cost: constant.
@@ -298,7 +302,7 @@ impl ReusableTimer {
     /// assert!(!write_timeout.is_pending());
     /// ```
     pub fn is_pending(&self) -> bool {
-        self.shared.latest_handle.get().is_some_and(LocalHandle::is_pending)
+        self.state.latest_handle.get().is_some_and(LocalHandle::is_pending)
     }
 
     /// Returns the deadline of the timer if it is pending; see
@@ -316,7 +320,7 @@ impl ReusableTimer {
     /// assert!(flush.deadline().expect("it is pending") > local_timer().now());
     /// ```
     pub fn deadline(&self) -> Option<Instant> {
-        self.shared.latest_handle.get()?.deadline()
+        self.state.latest_handle.get()?.deadline()
     }
 
     /// Returns the time until the deadline if the timer is pending; zero if the deadline has
@@ -333,7 +337,7 @@ impl ReusableTimer {
     /// assert!(flush.time_left().expect("it is pending") > Duration::from_secs(4));
     /// ```
     pub fn time_left(&self) -> Option<Duration> {
-        self.shared.latest_handle.get()?.time_left()
+        self.state.latest_handle.get()?.time_left()
     }
 
     /// Returns how the timer ended after its latest arming. Returns `None` if the timer is pending
@@ -356,8 +360,9 @@ impl ReusableTimer {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn last_end(&self) -> Option<TimerEnd> {
-        let has_ended = self.shared.latest_handle.get()?.handle.status() == TimerStatus::Ended;
-        let has_fired = self.shared.fired_arming_number.get() == self.shared.latest_handle_arming_number.get();
+        let has_ended = self.state.latest_handle.get()?.handle.status() == TimerStatus::Ended;
+        let has_fired =
+            self.state.fired_arming_number.get() == self.state.latest_handle_arming_number.get();
         has_ended.then_some(if has_fired { TimerEnd::Fired } else { TimerEnd::Cancelled })
     }
 
@@ -382,19 +387,19 @@ impl ReusableTimer {
     /// assert_eq!(flush.last_end(), Some(TimerEnd::Cancelled));
     /// ```
     pub fn handle(&self) -> Option<TimerHandle> {
-        self.shared.latest_handle.get().map(LocalHandle::share)
+        self.state.latest_handle.get().map(LocalHandle::share)
     }
 }
 
 impl Drop for ReusableTimer {
     fn drop(&mut self) {
         if self.is_original {
-            self.shared.is_reusable_timer_dropped.set(true);
+            self.state.is_reusable_timer_dropped.set(true);
         }
         // `self` may be the temporary `ReusableTimer` that `fire` lends to the callback. The
         // callback may have armed the timer through `self` after dropping the program's
         // `ReusableTimer`.
-        if self.shared.is_reusable_timer_dropped.get() {
+        if self.state.is_reusable_timer_dropped.get() {
             self.cancel();
         }
     }

@@ -276,16 +276,20 @@ impl ShardRef {
         &self,
         callback: impl FnOnce() + Send + 'static,
     ) -> bool {
-        let due_at_once = TimerSchedule { due: 0, period: 0 };
-        let added =
-            self.shared.add_remote(due_at_once, CallSite::caller(), OneShotClosure(callback), true);
-        let is_added = added.is_ok();
-        let sleep_to_interrupt = match added {
+        let schedule_due_at_once = TimerSchedule { due: 0, period: 0 };
+        let add_result = self.shared.add_remote(
+            schedule_due_at_once,
+            CallSite::caller(),
+            OneShotClosure(callback),
+            true,
+        );
+        let is_added = add_result.is_ok();
+        let sleep_to_interrupt = match add_result {
             Ok(RemoteOutcome { sleep_to_interrupt, .. }) => sleep_to_interrupt,
-            Err(refused) => {
+            Err(add_error) => {
                 // `callback` may own a `ThreadStopRequest`, whose drop sets a flag. The owner must
                 // see the stop flag before its next sleep, or be woken from its present sleep.
-                drop(refused);
+                drop(add_error);
                 self.shared.mailbox.request_turn();
                 self.shared
                     .parker
@@ -423,9 +427,9 @@ impl ShardRef {
     /// shard numbers, because a later wheel may reuse the shard number of an ended wheel.
     #[inline]
     pub(crate) fn is_of_this_thread(&self) -> bool {
-        let is_same = |local: &ThreadWheel| Arc::ptr_eq(&local.shared, &self.shared);
+        let is_same_wheel = |local: &ThreadWheel| Arc::ptr_eq(&local.shared, &self.shared);
         ThisThreadWheel::current_shard() == Some(self.shared.number)
-            && ThreadWheel::with(is_same).unwrap_or(false)
+            && ThreadWheel::with(is_same_wheel).unwrap_or(false)
     }
 
     /// Adds a remote timer, and wakes the owner if necessary. If the shard is full, wakes the owner
@@ -447,11 +451,11 @@ impl ShardRef {
                 }
                 Ok(TimerHandle::new(self.shared.number, index, generation))
             }
-            Err(refused) => {
-                if refused.reason() == AddErrorReason::Full {
+            Err(add_error) => {
+                if add_error.reason() == AddErrorReason::Full {
                     self.shared.wake_to_make_room();
                 }
-                Err(refused)
+                Err(add_error)
             }
         }
     }

@@ -192,7 +192,7 @@ impl ThreadWheel {
     }
 
     pub(super) fn install(config: Config) -> Result<(), ConfigError> {
-        let installed = THREAD_WHEEL.try_with(|cell| {
+        let install_result = THREAD_WHEEL.try_with(|cell| {
             if cell.get().is_some() {
                 return Err(ConfigError::ThreadHasWheel);
             }
@@ -200,7 +200,7 @@ impl ThreadWheel {
             local.replace_undriven_state(DriverState::DriverExpected);
             Ok(())
         });
-        installed.unwrap_or(Err(ConfigError::ThreadHasWheel))
+        install_result.unwrap_or(Err(ConfigError::ThreadHasWheel))
     }
 
     /// Calls `action` with this thread's wheel, which the first call creates. Returns an error if
@@ -233,12 +233,12 @@ impl ThreadWheel {
     #[cold]
     #[inline(never)]
     fn create() -> Result<NonNull<Self>, AddErrorReason> {
-        let created = THREAD_WHEEL.try_with(|cell| {
+        let creation_result = THREAD_WHEEL.try_with(|cell| {
             // The default configuration is valid, so the only possible error is too many shards.
             let local = Self::new(Config::new()).map_err(|_| AddErrorReason::TooManyShards)?;
             Ok(NonNull::from(Self::set_current(cell, local)))
         });
-        created.unwrap_or(Err(AddErrorReason::ShutDown))
+        creation_result.unwrap_or(Err(AddErrorReason::ShutDown))
     }
 
     /// Makes `local` the wheel of this thread, and returns it. If the thread already has a wheel,
@@ -274,18 +274,18 @@ impl ThreadWheel {
         THREAD_WHEEL.try_with(has_ended).unwrap_or(true)
     }
 
-    /// Resets a timer of this thread to the deadline that `new_due` returns. Ends this thread's
+    /// Resets a timer of this thread to the deadline that `compute_due` returns. Ends this thread's
     /// announced sleep if it would end after the new deadline. Returns the deadline in nanoseconds,
     /// or `None` if the timer is running or has ended.
     #[inline]
     pub(crate) fn reset(
         handle: TimerHandle,
-        new_due: impl FnOnce(&mut Engine<Callback>) -> u64,
+        compute_due: impl FnOnce(&mut Engine<Callback>) -> u64,
     ) -> Option<u64> {
-        let reset_to = Self::with(|local| {
+        let new_due = Self::with(|local| {
             let mut engine = local.engine.borrow_mut();
             engine.prefetch_node_before_reset(handle);
-            let due = new_due(&mut engine);
+            let due = compute_due(&mut engine);
             if !engine.reset_to_nanos(handle, due) {
                 return None;
             }
@@ -293,7 +293,7 @@ impl ThreadWheel {
             local.end_sleep_for_deadline(due);
             Some(due)
         });
-        reset_to.ok().flatten()
+        new_due.ok().flatten()
     }
 
     /// `step` must not call user code, except the function of a `Clock::from_fn`.
@@ -417,16 +417,16 @@ impl ThreadWheel {
 
     fn forget_driver_task(&self, id: DriverTaskId) {
         let has_id = |task: &mut (DriverTaskId, _)| task.0 == id;
-        let forgotten: Vec<_> =
+        let forgotten_wakers: Vec<_> =
             self.driver_task_wakers.borrow_mut().extract_if(.., has_id).collect();
-        self.shared.hooks.drop_catching_panic(forgotten);
+        self.shared.hooks.drop_catching_panic(forgotten_wakers);
     }
 
     /// Wakes the remaining drivers when a driver is dropped, so that each runs a turn and announces
-    /// its own sleep. `dropped` is the driver's task, which this call forgets, or `None` for a
+    /// its own sleep. `dropped_task` is the driver's task, which this call forgets, or `None` for a
     /// `TimerFd` or a `run_until`.
-    pub(crate) fn wake_other_drivers(&self, dropped: Option<DriverTaskId>) {
-        if let Some(id) = dropped {
+    pub(crate) fn wake_other_drivers(&self, dropped_task: Option<DriverTaskId>) {
+        if let Some(id) = dropped_task {
             self.forget_driver_task(id);
         }
         self.shared.hooks.set_driver_waker(None);
@@ -472,7 +472,7 @@ impl ThreadWheel {
                 local.driver_state.set(DriverState::NoDriverExpected);
             }
         });
-        let _restored = DriverPollGuard;
+        let _poll_guard = DriverPollGuard;
         poll()
     }
 
@@ -573,7 +573,7 @@ impl ThreadWheel {
     /// Tries a turn without a pass, at `now` or, if that is `None`, at a new reading of the clock.
     #[inline(never)]
     pub(super) fn try_turn_without_pass_slow(now: Option<Instant>) -> Option<usize> {
-        let is_idle = |local: &Self| {
+        let finish_if_idle = |local: &Self| {
             let mut engine = local.engine.borrow_mut();
             match (now, local.driver_state.get()) {
                 (None, _) => _ = engine.read_clock(),
@@ -583,7 +583,7 @@ impl ThreadWheel {
             }
             engine.finish_turn_if_idle().then(|| engine.len())
         };
-        Self::with(is_idle).unwrap_or(Some(0))
+        Self::with(finish_if_idle).unwrap_or(Some(0))
     }
 
     /// Runs a turn with a pass, at the latest reading of the clock.
@@ -604,24 +604,24 @@ impl ThreadWheel {
         if has_urgent_messages {
             local.consume_messages(&mut fired, &mut collected);
         }
-        let mut ended = None;
+        let mut timer_to_finish = None;
         // Finishes the previous run and claims the next due timer under one borrow of the engine.
         while let Some(claimed) = local.with_engine(|engine| {
-            if let Some(ended) = ended.take() {
+            if let Some(ended) = timer_to_finish.take() {
                 engine.finish_run(ended);
             }
             engine.claim_next_due()
         }) {
             fired += 1;
-            ended = local.run_callback(claimed);
+            timer_to_finish = local.run_callback(claimed);
         }
         if local.with_engine(|engine| engine.backlog.may_have_low_priority_messages()) {
             local.consume_messages(&mut fired, &mut collected);
         }
-        let needs_pass = local.needs_flush_or_trim() && local.flush_and_trim_clients();
+        let next_turn_needs_pass = local.needs_flush_or_trim() && local.flush_and_trim_clients();
         local.with_engine(|engine| {
             let behind = engine.end_pass();
-            if needs_pass {
+            if next_turn_needs_pass {
                 engine.request_pass();
             }
             let touched = engine.wheel.touched - touched_before;
@@ -745,8 +745,14 @@ impl ThreadWheel {
         id: DriverTaskId,
         task_waker: &Waker,
     ) -> PreparedSleep<'static> {
-        let stored = self.driver_task_wakers.borrow().iter().find(|stored| stored.0 == id).cloned();
-        let waker = stored.map(|(_, waker)| waker).filter(|waker| waker.will_wake(task_waker));
+        let stored_waker = self
+            .driver_task_wakers
+            .borrow()
+            .iter()
+            .find(|stored_waker| stored_waker.0 == id)
+            .cloned();
+        let waker =
+            stored_waker.map(|(_, waker)| waker).filter(|waker| waker.will_wake(task_waker));
         let waker = waker.unwrap_or_else(|| {
             let waker = Arc::new(task_waker.clone());
             self.forget_driver_task(id);
@@ -781,7 +787,8 @@ impl ThreadWheel {
     /// Before a sleep of a second or more, frees spare memory. If a client has more memory to free,
     /// the sleep lasts only a second.
     pub(super) fn sleep_end_after_trim(&self) -> (Option<u64>, bool) {
-        let (mut sleep_end, ends_on_cancel, is_long) = self.with_engine(Engine::sleep_end_after_trim);
+        let (mut sleep_end, ends_on_cancel, is_long) =
+            self.with_engine(Engine::sleep_end_after_trim);
         if is_long {
             self.trim_clients(true);
             if self.trim_requested.get() {
@@ -797,7 +804,12 @@ impl ThreadWheel {
         (sleep_end, ends_on_cancel): (Option<u64>, bool),
     ) -> PreparedSleep<'static> {
         self.announced_sleep_end.set(sleep_end.unwrap_or(u64::MAX));
-        PreparedSleep::new(&self.shared, sleep_end, ends_on_cancel, self.publish_next_due(sleep_end))
+        PreparedSleep::new(
+            &self.shared,
+            sleep_end,
+            ends_on_cancel,
+            self.publish_next_due(sleep_end),
+        )
     }
 
     /// Ends the wheel, and returns the pending timers. No turn may be in progress.
@@ -807,14 +819,14 @@ impl ThreadWheel {
         // not seem to own that shard.
         ThisThreadWheel::register(None);
         self.driver_state.set(DriverState::Ended);
-        let pending =
+        let pending_timers =
             self.with_engine(Engine::close).drop_cancelled_payloads(&self.shared).into_iter();
         let to_drained_timer = |TimerAtClose { handle, due, payload: callback }| DrainedTimer {
             handle,
             deadline: self.shared.clock.instant_at(due),
             callback,
         };
-        pending.map(to_drained_timer).collect()
+        pending_timers.map(to_drained_timer).collect()
     }
 
     /// Returns an error after a drain: a new client could reuse a removed client's identifier,
@@ -886,9 +898,9 @@ impl ThreadWheel {
     }
 
     #[cold]
-    fn for_each_client(&self, mut act: impl FnMut(&dyn WheelClient)) {
+    fn for_each_client(&self, mut action: impl FnMut(&dyn WheelClient)) {
         let ids = self.clients.borrow().ids_up_to_last();
-        ids.filter_map(|id| self.clients.borrow().get(id)).for_each(|client| act(&*client));
+        ids.filter_map(|id| self.clients.borrow().get(id)).for_each(|client| action(&*client));
     }
 
     pub(super) fn shard_ref(&self) -> ShardRef {
@@ -935,7 +947,7 @@ impl ThreadWheel {
     }
 
     pub(crate) fn cancel(handle: TimerHandle) -> Cancel {
-        let cancelled = Self::with(|local| {
+        let cancel_result = Self::with(|local| {
             let mut engine = local.engine.borrow_mut();
             match engine.cancel(handle, OwnerSlab::needs_drop) {
                 Ok(None) => {
@@ -955,7 +967,8 @@ impl ThreadWheel {
                     // The callback's destructor may run a turn, which may consume the timer's
                     // message and free the node. So this code takes the callback out of the node
                     // before it drops the callback.
-                    let callback = engine.take_payload_cancelled_by_owner(handle, FreeWhen::OnMessage);
+                    let callback =
+                        engine.take_payload_cancelled_by_owner(handle, FreeWhen::OnMessage);
                     drop(engine);
                     local.publish_live_count_unless_awake();
                     local.shared.hooks.drop_catching_panic(callback);
@@ -964,7 +977,7 @@ impl ThreadWheel {
             }
             Cancel::Cancelled
         });
-        cancelled.unwrap_or(Cancel::Ended)
+        cancel_result.unwrap_or(Cancel::Ended)
     }
 
     /// Adds a timer of a client. If the timer was not added, returns `None`, and the client must
@@ -980,7 +993,7 @@ impl ThreadWheel {
         client_index: u32,
         when: When,
     ) -> Option<LocalHandle> {
-        let expire = move || {
+        let expire_operation = move || {
             if let Ok(Some(client)) = Self::with(|local| local.clients.borrow().get(client)) {
                 client.expire_operation(client_index);
             }
@@ -991,10 +1004,10 @@ impl ThreadWheel {
         if !engine.has_add_allowance() {
             return None;
         }
-        let callback = &mut Some(OneShotClosure(expire));
+        let callback = &mut Some(OneShotClosure(expire_operation));
         let schedule = engine.schedule_for(when, TimerKind::Private);
-        let added = engine.insert(schedule, TimerKind::Private, CallSite::caller(), callback);
-        added.ok().map(LocalHandle::new)
+        let add_result = engine.insert(schedule, TimerKind::Private, CallSite::caller(), callback);
+        add_result.ok().map(LocalHandle::new)
     }
 
     #[inline]
@@ -1006,24 +1019,25 @@ impl ThreadWheel {
         });
     }
 
-    /// Cancels a [`Private`](TimerKind::Private) timer, and returns the result of `take`, or `None`
-    /// if the timer is running or has ended. If the callback has a destructor, `take` must move the
+    /// Cancels a [`Private`](TimerKind::Private) timer, and returns the result of `take_callback`, or `None`
+    /// if the timer is running or has ended. If the callback has a destructor, `take_callback` must move the
     /// callback out, because this call does not drop it.
     #[inline(always)]
     pub(crate) fn cancel_private<R>(
         handle: TimerHandle,
-        take: impl FnOnce(CallbackPtr) -> R,
+        take_callback: impl FnOnce(CallbackPtr) -> R,
     ) -> Option<R> {
         // SAFETY: the wheel is not dropped while this call uses it; see `with`.
         let local = unsafe { Self::get_or_create().ok()?.as_ref() };
         let mut engine = local.engine.borrow_mut();
-        let take = |node: OwnerNodeRef<'_, _>| take(OwnerSlab::cancelled_callback(node));
-        let taken = engine.cancel_private(handle, take);
+        let take_callback =
+            |node: OwnerNodeRef<'_, _>| take_callback(OwnerSlab::cancelled_callback(node));
+        let result = engine.cancel_private(handle, take_callback);
         drop(engine);
-        if taken.is_some() {
+        if result.is_some() {
             local.publish_live_count_unless_awake();
         }
-        taken
+        result
     }
 
     /// Runs user code, and catches and reports its panic. Returns `None` after a panic.

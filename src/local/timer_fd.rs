@@ -91,9 +91,9 @@ impl ThreadWheel {
             return Ok(Arc::clone(descriptor));
         }
         let clock = self.shared.clock.kernel_clock();
-        let opened = TimerDescriptor::open(clock.ok_or(TimerFdError::VirtualTime)?);
-        let opened = Arc::new(opened.map_err(TimerFdError::Io)?);
-        Ok(Arc::clone(cell.get_or_init(|| opened)))
+        let descriptor = TimerDescriptor::open(clock.ok_or(TimerFdError::VirtualTime)?);
+        let descriptor = Arc::new(descriptor.map_err(TimerFdError::Io)?);
+        Ok(Arc::clone(cell.get_or_init(|| descriptor)))
     }
 
     /// Returns `None` if the wheel has ended.

@@ -161,31 +161,31 @@ impl Exporter {
     pub fn export(&mut self) {
         // Exports ended shards first, so that resetting their gauges does not overwrite the gauges
         // of a new shard with the same number and name.
-        self.last_exported.retain(|&serial, (exported, shared)| {
-            let is_registered = registry::find_shard(exported.number, &pin())
+        self.last_exported.retain(|&serial, (exported_metrics, shared)| {
+            let is_registered = registry::find_shard(exported_metrics.number, &pin())
                 .is_some_and(|current| current.serial == serial);
             if is_registered {
                 return true;
             }
-            let last = ShardMetrics::of(shared);
-            let before = mem::replace(exported, last.clone());
-            export_changes(&last, Some(&before));
+            let final_metrics = ShardMetrics::of(shared);
+            let previous = mem::replace(exported_metrics, final_metrics.clone());
+            export_changes(&final_metrics, Some(&previous));
             export_gauges(&ShardMetrics {
                 counts: Counts::default(),
                 longest_turn: Duration::ZERO,
                 overdue: Duration::ZERO,
-                ..last
+                ..final_metrics
             });
             // Removes the shard only after its last export, so that after a panic of the recorder,
             // the next call sets the shard's gauges to zero.
             false
         });
-        for number in registry::ever_used_numbers() {
+        for number in registry::ever_used_shard_numbers() {
             let Some(shared) = registry::find_shard_arc(number) else { continue };
-            let (now, serial) = (ShardMetrics::of(&shared), shared.serial);
-            let before = self.last_exported.insert(serial, (now.clone(), shared));
-            export_changes(&now, before.as_ref().map(|(before, _)| before));
-            export_gauges(&now);
+            let (current, serial) = (ShardMetrics::of(&shared), shared.serial);
+            let previous = self.last_exported.insert(serial, (current.clone(), shared));
+            export_changes(&current, previous.as_ref().map(|(previous, _)| previous));
+            export_gauges(&current);
         }
     }
 }
@@ -203,13 +203,14 @@ fn labels(shard: &ShardMetrics, by: Option<&'static str>) -> Vec<Label> {
 }
 
 fn export_changes(current: &ShardMetrics, previous: Option<&ShardMetrics>) {
-    for (name, by, count) in COUNTERS {
-        let change = count(current).saturating_sub(previous.map_or(0, count));
+    for (name, by, read_count) in COUNTERS {
+        let change = read_count(current).saturating_sub(previous.map_or(0, read_count));
         counter!(name, labels(current, by)).increment(change);
     }
-    for (name, by, durations) in HISTOGRAMS {
+    for (name, by, read_histogram) in HISTOGRAMS {
         let recorder = histogram!(name, labels(current, by));
-        let change = durations(current).since(previous.map_or(&Histogram::default(), durations));
+        let change =
+            read_histogram(current).since(previous.map_or(&Histogram::default(), read_histogram));
         for (duration, count) in change.ranges() {
             let count = usize::try_from(count).unwrap_or(usize::MAX);
             recorder.record_many(duration.as_secs_f64(), count);

@@ -179,22 +179,23 @@ impl ShardMetrics {
     }
 
     pub(crate) fn of(shared: &Shared) -> Self {
-        let (gauges, published) = (&shared.gauges, shared.gauges.counts());
+        let (gauges, published_counts) = (&shared.gauges, shared.gauges.counts());
         // Reads the clock before the turn state, so that a delay between the two readings makes
         // `overdue` too short, never too long.
         let now = shared.clock.nanos();
-        let turns = shared.turn_state_with_undriven_due();
-        let pending_turn_due = turns.pending_turn_due().filter(|_| !shared.mailbox.is_closed());
+        let turn_state = shared.turn_state_with_undriven_due();
+        let pending_turn_due =
+            turn_state.pending_turn_due().filter(|_| !shared.mailbox.is_closed());
         let counts = Counts {
-            uncollected: published.uncollected + u64::from(shared.mailbox.cancelled_count()),
-            queued: published.queued + u64::from(shared.mailbox.depth()),
+            uncollected: published_counts.uncollected + u64::from(shared.mailbox.cancelled_count()),
+            queued: published_counts.queued + u64::from(shared.mailbox.depth()),
             panicked: shared.hooks.panic_count(),
-            turns: turns.turns_begun,
-            ..published
+            turns: turn_state.turns_begun,
+            ..published_counts
         };
         let levels =
             shard_level_geometry().zip(gauges.occupied_slots_by_level().into_iter().flatten());
-        let level = |((ticks, slot_count), occupied)| WheelLevel {
+        let make_level = |((ticks, slot_count), occupied)| WheelLevel {
             slot_span: Duration::from_nanos(shared.tick_length.tick_start_nanos(ticks)),
             slot_count,
             occupied,
@@ -210,7 +211,7 @@ impl ShardMetrics {
                 pending_turn_due.map_or(0, |due| now.saturating_sub(due)),
             ),
             callback_durations: gauges.callback_durations.read(),
-            levels: levels.map(level).collect(),
+            levels: levels.map(make_level).collect(),
             stalls: gauges.stall_count(),
         }
     }
@@ -235,5 +236,5 @@ pub fn shards() -> Vec<ShardMetrics> {
     let read = |number| {
         Some(ShardMetrics::read_and_request_levels(&*registry::find_shard(number, &pin())?))
     };
-    registry::ever_used_numbers().filter_map(read).collect()
+    registry::ever_used_shard_numbers().filter_map(read).collect()
 }

@@ -124,9 +124,10 @@ impl Watchdog {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn start(limit: Duration, report: impl FnMut(&Stall) + Send + 'static) -> io::Result<Self> {
-        let (sender, stop) = mpsc::channel();
-        let watch = move || run_watchdog_loop(limit, report, &stop);
-        let thread = thread::Builder::new().name("corewheel-watch".to_owned()).spawn(watch)?;
+        let (sender, stop_receiver) = mpsc::channel();
+        let run_watchdog = move || run_watchdog_loop(limit, report, &stop_receiver);
+        let thread =
+            thread::Builder::new().name("corewheel-watch".to_owned()).spawn(run_watchdog)?;
         Ok(Self { thread: Some((sender, thread)) })
     }
 }
@@ -155,16 +156,20 @@ struct ShardCheck {
     is_stalled: bool,
 }
 
-fn run_watchdog_loop(limit: Duration, mut report: impl FnMut(&Stall), stop: &Receiver<()>) {
+fn run_watchdog_loop(
+    limit: Duration,
+    mut report: impl FnMut(&Stall),
+    stop_receiver: &Receiver<()>,
+) {
     let interval = (limit / CHECKS_PER_LIMIT).clamp(CHECK_INTERVAL_MIN, CHECK_INTERVAL_MAX);
-    let mut latest = HashMap::<u32, ShardCheck>::new();
-    while stop.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
-        for number in registry::ever_used_numbers() {
+    let mut latest_checks = HashMap::<u32, ShardCheck>::new();
+    while stop_receiver.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+        for number in registry::ever_used_shard_numbers() {
             let pinned = pin();
             let Some(shared) = registry::find_shard(number, &pinned) else { continue };
-            let previous = latest.get(&number).copied();
-            let (observation, stall) = check_shard(&shared, limit, previous);
-            latest.insert(number, observation);
+            let previous_check = latest_checks.get(&number).copied();
+            let (check, stall) = check_shard(&shared, limit, previous_check);
+            latest_checks.insert(number, check);
             if let Some(stall) = stall {
                 shared.gauges.count_stall();
                 // A pinned thread delays the freeing of memory, and `report` may take long.
@@ -194,34 +199,37 @@ fn run_watchdog_loop(limit: Duration, mut report: impl FnMut(&Stall), stop: &Rec
 fn check_shard(
     shared: &Shared,
     limit: Duration,
-    previous: Option<ShardCheck>,
+    previous_check: Option<ShardCheck>,
 ) -> (ShardCheck, Option<Stall>) {
     // Reads the clock before the turn state, so that a delay between the two readings makes the
     // stall seem too short, never too long.
     let now = shared.clock.nanos();
-    let turns = shared.turn_state_with_undriven_due();
-    let has_turned = turns.turns_begun > 0;
-    let observed_turn = (shared.serial, turns.turns_begun, turns.is_in_turn);
-    let previous = previous.filter(|previous| previous.observed_turn == observed_turn);
-    let has_begun = has_turned || shared.parker.loop_announces_sleeps();
-    let requests_wait = has_begun && !turns.is_in_turn && shared.is_awake_with_requests();
-    let requests_wait_since = requests_wait
-        .then(|| previous.and_then(|previous| previous.requests_wait_since).unwrap_or(now));
-    let since = turns.turn_or_wait_start().into_iter().chain(requests_wait_since).min();
-    let lasted = since.map(|since| Duration::from_nanos(now.saturating_sub(since)));
+    let turn_state = shared.turn_state_with_undriven_due();
+    let has_turned = turn_state.turns_begun > 0;
+    let observed_turn = (shared.serial, turn_state.turns_begun, turn_state.is_in_turn);
+    let previous_check =
+        previous_check.filter(|previous_check| previous_check.observed_turn == observed_turn);
+    let loop_has_begun = has_turned || shared.parker.loop_announces_sleeps();
+    let requests_wait = loop_has_begun && !turn_state.is_in_turn && shared.is_awake_with_requests();
+    let requests_wait_since = requests_wait.then(|| {
+        previous_check.and_then(|previous_check| previous_check.requests_wait_since).unwrap_or(now)
+    });
+    let stalled_since =
+        turn_state.turn_or_wait_start().into_iter().chain(requests_wait_since).min();
+    let lasted =
+        stalled_since.map(|stalled_since| Duration::from_nanos(now.saturating_sub(stalled_since)));
     let lasted = lasted.filter(|&lasted| lasted > limit);
-    let observation =
-        ShardCheck { observed_turn, requests_wait_since, is_stalled: lasted.is_some() };
-    let is_new = !previous.is_some_and(|previous| previous.is_stalled);
+    let check = ShardCheck { observed_turn, requests_wait_since, is_stalled: lasted.is_some() };
+    let is_new = !previous_check.is_some_and(|previous_check| previous_check.is_stalled);
     let stall = lasted.filter(|_| is_new).map(|lasted| Stall {
         number: shared.number,
         name: shared.name.to_string(),
         lasted,
-        is_in_turn: turns.is_in_turn,
+        is_in_turn: turn_state.is_in_turn,
         has_turned,
         requests_wait,
     });
-    (observation, stall)
+    (check, stall)
 }
 
 impl TurnState {

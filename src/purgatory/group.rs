@@ -215,13 +215,16 @@ impl<K: WatchKey> PurgatoryGroup<K> {
             has_ended: AtomicBool::new(false),
         };
         let cores = self.0.cores.get_or_init(|| shards.iter().map(new_core).collect());
-        let (count, group_count) = (shards.len(), cores.len());
+        let (shard_count, group_shard_count) = (shards.len(), cores.len());
         assert!(
-            count == group_count,
-            "joined with {count} shards, but other threads with {group_count}"
+            shard_count == group_shard_count,
+            "joined with {shard_count} shards, but other threads with {group_shard_count}"
         );
-        let are_same = cores.iter().map(|core| &core.shard).eq(shards);
-        assert!(are_same, "joined with other shards, or in another order, than other threads");
+        let are_same_shards = cores.iter().map(|core| &core.shard).eq(shards);
+        assert!(
+            are_same_shards,
+            "joined with other shards, or in another order, than other threads"
+        );
         // SeqCst: pairs with the fence in `Group::cores_if_joined`. This thread sets or finds the
         // cores before this fence, and checks the conditions of its operations after this fence.
         fence(Ordering::SeqCst);
@@ -229,7 +232,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
             group: Arc::clone(&self.0),
             #[allow(clippy::cast_possible_truncation)] // There are at most 2^14 shards.
             own_core: index as u32,
-            core_count: count,
+            core_count: shard_count,
             has_receiver: Cell::new(false),
             unsent_batch_by_core: RefCell::new(shards.iter().map(|_| None).collect()),
             spare_batches: RefCell::default(),
@@ -354,25 +357,28 @@ impl<K: Send + 'static> Member<K> {
     }
 
     #[inline]
-    fn add_to_batch(&self, dest_core: u32, add: impl FnOnce(&mut BatchContent<K>)) {
-        let (count, full) = {
+    fn add_to_batch(&self, dest_core: u32, add_to_content: impl FnOnce(&mut BatchContent<K>)) {
+        let (batch_len, full_batch) = {
             let mut unsent_batches = self.unsent_batch_by_core.borrow_mut();
-            let Some(unsent) = unsent_batches.get_mut(dest_core as usize) else { return };
-            let batch = unsent.get_or_insert_with(|| self.take_empty_batch());
-            add(&mut batch.0);
-            let count = batch.len();
-            (count, if count >= PURGATORY_BATCH_MESSAGES_MAX { unsent.take() } else { None })
+            let Some(unsent_batch) = unsent_batches.get_mut(dest_core as usize) else { return };
+            let batch = unsent_batch.get_or_insert_with(|| self.take_empty_batch());
+            add_to_content(&mut batch.0);
+            let batch_len = batch.len();
+            (
+                batch_len,
+                if batch_len >= PURGATORY_BATCH_MESSAGES_MAX { unsent_batch.take() } else { None },
+            )
         };
-        if let Some(batch) = full {
+        if let Some(batch) = full_batch {
             self.group.send_batch(dest_core, batch);
-        } else if count == 1 {
+        } else if batch_len == 1 {
             let _ = ThreadWheel::with(ThreadWheel::request_client_flush);
         }
     }
 
     fn take_empty_batch(&self) -> Batch<K> {
-        let spare = self.spare_batches.borrow_mut().pop();
-        spare.unwrap_or_else(|| Batch::new(&self.group, self.own_core, Vec::new()))
+        let spare_batches = self.spare_batches.borrow_mut().pop();
+        spare_batches.unwrap_or_else(|| Batch::new(&self.group, self.own_core, Vec::new()))
     }
 
     /// Calls `on_event` with the key of each event of a batch, and `on_message` with the sending
@@ -386,9 +392,9 @@ impl<K: Send + 'static> Member<K> {
         let sender_core = mem::replace(&mut batch.0.sender_core, self.own_core);
         batch.0.events.drain(..).for_each(on_event);
         batch.0.messages.drain(..).for_each(|message| on_message(sender_core, message));
-        let mut spare = self.spare_batches.borrow_mut();
-        if spare.len() < PURGATORY_SPARE_BATCHES_MAX {
-            spare.push(batch);
+        let mut spare_batches = self.spare_batches.borrow_mut();
+        if spare_batches.len() < PURGATORY_SPARE_BATCHES_MAX {
+            spare_batches.push(batch);
         }
     }
 
@@ -423,8 +429,8 @@ impl<K: Send + 'static> Member<K> {
         receiver: &Rc<dyn BatchReceiver<K>>,
     ) -> Vec<(u32, Message<K>)> {
         let watches = with_endpoint(&self.group, |endpoint| {
-            let is_first = endpoint.receiver.is_none();
-            is_first.then(|| {
+            let is_first_join = endpoint.receiver.is_none();
+            is_first_join.then(|| {
                 endpoint.receiver = Some(Rc::downgrade(receiver));
                 mem::take(&mut endpoint.watches_before_join)
             })
@@ -530,7 +536,9 @@ impl<K: Send + 'static> Drop for ReceivingEndpoint<K> {
         }
         if let Some(group) = self.group.upgrade() {
             let by_sender = self.watches_before_join.chunk_by(|(one, _), (next, _)| one == next);
-            for watches in by_sender.flat_map(|some| some.chunks(PURGATORY_BATCH_MESSAGES_MAX)) {
+            for watches in by_sender.flat_map(|watches_of_sender| {
+                watches_of_sender.chunks(PURGATORY_BATCH_MESSAGES_MAX)
+            }) {
                 let replies =
                     watches.iter().filter_map(|(_, watch)| watch.nondelivery_reply()).collect();
                 group.send_nondelivery_replies(watches[0].0, replies);
@@ -565,18 +573,24 @@ fn with_endpoint<K: Send + 'static, R>(
 ) -> Option<R> {
     let result = THREAD_ENDPOINTS.try_with(|endpoints| {
         let mut endpoints = endpoints.borrow_mut();
-        let (address, mut ended) = (Arc::as_ptr(group).addr(), BTreeMap::new());
-        if !endpoints.contains_key(&address) {
-            let all = mem::take(&mut *endpoints).into_iter();
-            (ended, *endpoints) = all.partition(|(_, endpoint)| endpoint.group_has_ended());
+        let (group_address, mut ended_endpoints) = (Arc::as_ptr(group).addr(), BTreeMap::new());
+        if !endpoints.contains_key(&group_address) {
+            let all_endpoints = mem::take(&mut *endpoints).into_iter();
+            (ended_endpoints, *endpoints) =
+                all_endpoints.partition(|(_, endpoint)| endpoint.group_has_ended());
             let group = Arc::downgrade(group);
             let endpoint =
                 ReceivingEndpoint { group, receiver: None, watches_before_join: Vec::new() };
-            endpoints.insert(address, Box::new(endpoint));
+            endpoints.insert(group_address, Box::new(endpoint));
         }
-        let any = endpoints.get_mut(&address).map(|any| &mut **any as &mut dyn Any);
-        let endpoint = any.and_then(|any| any.downcast_mut());
-        (action(endpoint.unwrap_or_else(|| unreachable!("a group has keys of one type"))), ended)
+        let any_endpoint = endpoints
+            .get_mut(&group_address)
+            .map(|any_endpoint| &mut **any_endpoint as &mut dyn Any);
+        let endpoint = any_endpoint.and_then(|any_endpoint| any_endpoint.downcast_mut());
+        (
+            action(endpoint.unwrap_or_else(|| unreachable!("a group has keys of one type"))),
+            ended_endpoints,
+        )
     });
     // Drops the endpoints of ended groups while `THREAD_ENDPOINTS` is not borrowed, because the
     // drop runs user code.

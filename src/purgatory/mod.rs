@@ -212,9 +212,9 @@ pub fn local_purgatory<K: WatchKey, Op: DelayedOperation>() -> Purgatory<K, Op> 
 fn create_local_purgatory<K: WatchKey, Op: DelayedOperation>(
     purgatories: &RefCell<Vec<Box<dyn Any>>>,
 ) -> Purgatory<K, Op> {
-    let new = Purgatory::new();
-    purgatories.borrow_mut().push(Box::new(new.clone()));
-    new
+    let purgatory = Purgatory::new();
+    purgatories.borrow_mut().push(Box::new(purgatory.clone()));
+    purgatory
 }
 
 impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
@@ -288,20 +288,34 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
             return Ok(WatchOutcome::Completed);
         }
         let mut keys = keys.into_iter();
-        let first = keys.next();
-        let is_own = first.as_ref().is_some_and(|key| purgatory.other_core_of(key).is_none());
-        let (mut key, key_of_other_core) = if is_own { (first, None) } else { (None, first) };
+        let first_key = keys.next();
+        let is_own_key =
+            first_key.as_ref().is_some_and(|key| purgatory.other_core_of(key).is_none());
+        let (mut key, key_of_other_core) =
+            if is_own_key { (first_key, None) } else { (None, first_key) };
         if let Some(client) = purgatory.client_id.get()
             && key.is_some()
         {
             match purgatory.try_park(client, operation, key, when) {
-                Ok(id) => return Ok(purgatory.watch_remaining_keys(id, changes_before_check, None, keys)),
+                Ok(id) => {
+                    return Ok(purgatory.watch_remaining_keys(
+                        id,
+                        changes_before_check,
+                        None,
+                        keys,
+                    ));
+                }
                 Err(refused) => (operation, key) = refused,
             }
         }
         let When { deadline, slack, spread_range } = when;
         match purgatory.park_making_room(operation, key, (deadline, slack, spread_range)) {
-            Ok(id) => Ok(purgatory.watch_remaining_keys(id, changes_before_check, key_of_other_core, keys)),
+            Ok(id) => Ok(purgatory.watch_remaining_keys(
+                id,
+                changes_before_check,
+                key_of_other_core,
+                keys,
+            )),
             Err((reason, (operation, key))) => {
                 ThreadWheel::catch_panic(PanicPlace::Drop, || drop(key.or(key_of_other_core)));
                 ThreadWheel::catch_panic(PanicPlace::Drop, || drop(keys));
@@ -500,11 +514,11 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     {
         let hash = self.0.hash_builder.hash_u32(key);
         let table = self.0.table.borrow();
-        let own_id = |watcher| match watcher {
+        let local_id = |watcher| match watcher {
             WatchingOperation::Local(index) => table.id_at(index),
             WatchingOperation::Remote { .. } => None,
         };
-        let ids: Vec<RecordId> = table.watchers(hash, key).filter_map(own_id).collect();
+        let ids: Vec<RecordId> = table.watchers(hash, key).filter_map(local_id).collect();
         drop(table);
         ids.into_iter().filter_map(|id| self.0.take_unless_checked_out(id)).collect()
     }
@@ -860,7 +874,7 @@ impl<K: WatchKey, Op: DelayedOperation> SharedPurgatory<K, Op> {
     /// held.
     #[inline(never)]
     fn check_watchers(&self, mut event: EventWalk) -> usize {
-        let mut completed = 0;
+        let mut completed_count = 0;
         loop {
             let mut table = self.table.borrow_mut();
             match table.advance_event(&mut event) {
@@ -868,7 +882,7 @@ impl<K: WatchKey, Op: DelayedOperation> SharedPurgatory<K, Op> {
                     let operation = table.check_out(index);
                     drop(table);
                     if let Some(operation) = operation {
-                        completed += usize::from(self.check(index, operation));
+                        completed_count += usize::from(self.check(index, operation));
                     }
                 }
                 Some(WatchingOperation::Remote { core, operation, watch }) => {
@@ -881,7 +895,7 @@ impl<K: WatchKey, Op: DelayedOperation> SharedPurgatory<K, Op> {
                 None => (),
             }
             if !event.has_cursor {
-                return completed;
+                return completed_count;
             }
             self.further_watch_count.update(|count| count.wrapping_add(1));
         }
@@ -981,7 +995,9 @@ impl<K: WatchKey, Op: DelayedOperation> SharedPurgatory<K, Op> {
             return;
         }
         self.completion_depth.set(outer_depth + 1);
-        ThreadWheel::catch_panic(PanicPlace::DelayedOperation, || operation.on_complete(completion));
+        ThreadWheel::catch_panic(PanicPlace::DelayedOperation, || {
+            operation.on_complete(completion);
+        });
         if outer_depth == 0 && !self.deferred_completions.borrow().is_empty() {
             self.run_deferred_completions();
         }
@@ -993,7 +1009,9 @@ impl<K: WatchKey, Op: DelayedOperation> SharedPurgatory<K, Op> {
         loop {
             let next = self.deferred_completions.borrow_mut().pop_front();
             let Some((operation, completion)) = next else { break };
-            ThreadWheel::catch_panic(PanicPlace::DelayedOperation, || operation.on_complete(completion));
+            ThreadWheel::catch_panic(PanicPlace::DelayedOperation, || {
+                operation.on_complete(completion);
+            });
         }
         self.deferred_completions.borrow_mut().shrink_to(DEFERRED_COMPLETIONS_CAPACITY_MAX);
     }
@@ -1069,9 +1087,9 @@ impl<K: WatchKey, Op: DelayedOperation> SharedPurgatory<K, Op> {
     /// [`WatchOnOtherCore`].
     fn unwatch_on_other_cores(&self, mut last_watch_on_other_core_index: u32) {
         while last_watch_on_other_core_index != NO_RECORD {
-            let taken =
+            let watch_on_other_core =
                 self.table.borrow_mut().take_watch_on_other_core(last_watch_on_other_core_index);
-            let WatchOnOtherCore { core, watch, previous_index } = taken;
+            let WatchOnOtherCore { core, watch, previous_index } = watch_on_other_core;
             self.add_message_to_batch(core, Message::Unwatch { watch });
             last_watch_on_other_core_index = previous_index;
         }
@@ -1099,7 +1117,7 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for SecondCheckGuard<'_, K, Op> {
 impl<K: WatchKey, Op: DelayedOperation> BatchReceiver<K> for SharedPurgatory<K, Op> {
     fn receive_batch(&self, batch: Batch<K>) {
         let Some(member) = &self.member else { return };
-        let count_before = self.further_watch_count.get();
+        let further_watches_before = self.further_watch_count.get();
         let on_event = |key: K| {
             ThreadWheel::catch_panic(PanicPlace::DelayedOperation, move || {
                 self.check_and_complete(&key)
@@ -1108,7 +1126,7 @@ impl<K: WatchKey, Op: DelayedOperation> BatchReceiver<K> for SharedPurgatory<K, 
         member.consume_batch(batch, on_event, |sender_core, message| {
             self.handle_message_catching_panic(sender_core, message);
         });
-        let further_watches = self.further_watch_count.get().wrapping_sub(count_before);
+        let further_watches = self.further_watch_count.get().wrapping_sub(further_watches_before);
         let _ = ThreadWheel::with_current_engine(|engine| {
             engine.backlog.charge_budget(further_watches);
         });

@@ -102,9 +102,9 @@ impl<T> Records<T> {
         !self.spare_pages.is_empty()
     }
 
-    /// Frees spare pages until at most `max_kept` are left.
-    fn free_spare_pages(&mut self, max_kept: usize) {
-        for number in self.spare_pages.drain(max_kept.min(self.spare_pages.len())..) {
+    /// Frees spare pages until at most `max_kept_pages` are left.
+    fn free_spare_pages(&mut self, max_kept_pages: usize) {
+        for number in self.spare_pages.drain(max_kept_pages.min(self.spare_pages.len())..) {
             let page = mem::replace(&mut self.pages[number as usize], Page::UNALLOCATED);
             pages::free_vec_to_system(page.records);
         }
@@ -118,15 +118,15 @@ impl<T> Page<T> {
 impl<T: Record> Records<T> {
     /// Ends a trim interval
     /// ([`PURGATORY_TRIM_INTERVAL_TURNS`](crate::limits::PURGATORY_TRIM_INTERVAL_TURNS)), and
-    /// begins the next. If `frees_all` is true, frees all spare pages; otherwise frees one, if
+    /// begins the next. If `frees_all_spare_pages` is true, frees all spare pages; otherwise frees one, if
     /// there always was a spare page during the interval.
-    pub(super) fn end_trim_interval(&mut self, frees_all: bool) {
-        let unneeded = if frees_all {
+    pub(super) fn end_trim_interval(&mut self, frees_all_spare_pages: bool) {
+        let unneeded_count = if frees_all_spare_pages {
             self.spare_pages.len()
         } else {
             self.fewest_spare_pages_in_interval.min(1)
         };
-        self.free_spare_pages(self.spare_pages.len() - unneeded);
+        self.free_spare_pages(self.spare_pages.len() - unneeded_count);
         self.fewest_spare_pages_in_interval = self.spare_pages.len();
     }
 
@@ -147,16 +147,16 @@ impl<T: Record> Records<T> {
             let index = index.filter(|&index| index < INDEX_LIMIT);
             index.unwrap_or_else(|| panic!("more than 2^31 operations or watches"))
         };
-        let current = self.current_page as usize;
-        let used = self.pages.get(current).map_or(0, |page| page.records.len());
-        if used < PAGE_LEN {
-            return unused_index(current, used);
+        let current_number = self.current_page as usize;
+        let used_len = self.pages.get(current_number).map_or(0, |page| page.records.len());
+        if used_len < PAGE_LEN {
+            return unused_index(current_number, used_len);
         }
         if let Some(&number) = self.pages_with_room.last().or(self.spare_pages.last()) {
             return self.pages[number as usize].first_free;
         }
-        let unallocated = self.pages.iter().position(|page| page.records.is_empty());
-        unused_index(unallocated.unwrap_or(self.pages.len()), 0)
+        let unallocated_number = self.pages.iter().position(|page| page.records.is_empty());
+        unused_index(unallocated_number.unwrap_or(self.pages.len()), 0)
     }
 
     /// Occupies the record at `index`, which must be the [`vacant_index`](Self::vacant_index). The

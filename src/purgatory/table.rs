@@ -22,7 +22,7 @@ use std::{
 };
 
 use super::{
-    operation::{Completion, RecordId, PurgatoryCounts},
+    operation::{Completion, PurgatoryCounts, RecordId},
     records::{NO_RECORD, OccupiedRecord, Record, Records},
 };
 use crate::{
@@ -458,8 +458,10 @@ impl<K, Op> Table<K, Op> {
 
     /// Removes a watch of another core's operation, unless the watch was removed before.
     pub(super) fn remove_remote_watch(&mut self, watch: RecordId) {
-        let found = self.separate_watches.get(watch.index);
-        if found.is_some_and(|found| found.id_number == Some(watch.number)) {
+        let separate_watch = self.separate_watches.get(watch.index);
+        if separate_watch
+            .is_some_and(|separate_watch| separate_watch.id_number == Some(watch.number))
+        {
             self.remove_separate_watch(watch.index);
         }
     }
@@ -515,8 +517,8 @@ impl<K, Op> Table<K, Op> {
         if let Some(key) = key {
             let mut link = self.chain_head_mut(hash);
             while *link != index {
-                let other = *link;
-                link = &mut self.watch_mut(other).next_in_chain;
+                let next_index = *link;
+                link = &mut self.watch_mut(next_index).next_in_chain;
             }
             if is_only_watch {
                 *link = next_in_chain;
@@ -567,12 +569,14 @@ impl<K, Op> Table<K, Op> {
     /// Returns the first watch in the chain of a hash, or `NO_RECORD` if the chain is empty.
     #[inline]
     fn chain_head(&self, hash: u32) -> WatchIndex {
-        let chain = hash as usize & self.chain_mask;
-        match self.chain_heads.get(chain) {
+        let chain_number = hash as usize & self.chain_mask;
+        match self.chain_heads.get(chain_number) {
             Some(first) => *first,
-            None => {
-                self.chain_heads.get(self.parent_chain(chain)).copied().unwrap_or(WatchIndex::NONE)
-            }
+            None => self
+                .chain_heads
+                .get(self.parent_chain(chain_number))
+                .copied()
+                .unwrap_or(WatchIndex::NONE),
         }
     }
 
@@ -581,21 +585,21 @@ impl<K, Op> Table<K, Op> {
     /// contains its keys.
     #[inline]
     fn chain_head_mut(&mut self, hash: u32) -> &mut WatchIndex {
-        let chain = hash as usize & self.chain_mask;
-        if chain < self.chain_heads.len() {
-            &mut self.chain_heads[chain]
+        let chain_number = hash as usize & self.chain_mask;
+        if chain_number < self.chain_heads.len() {
+            &mut self.chain_heads[chain_number]
         } else {
-            let parent = self.parent_chain(chain);
-            &mut self.chain_heads[parent]
+            let parent_number = self.parent_chain(chain_number);
+            &mut self.chain_heads[parent_number]
         }
     }
 
-    /// For a `chain` that does not exist yet, returns the chain that contains its keys. Marked
+    /// For a `chain_number` that does not exist yet, returns the chain that contains its keys. Marked
     /// cold, so that the compiler emits a branch, which is rarely taken, instead of a conditional
     /// move.
     #[cold]
-    fn parent_chain(&self, chain: usize) -> usize {
-        chain & (self.chain_mask >> 1)
+    fn parent_chain(&self, chain_number: usize) -> usize {
+        chain_number & (self.chain_mask >> 1)
     }
 
     /// Adds a few chains if there are too few for the keys, or if the number of chains is not a
@@ -603,47 +607,47 @@ impl<K, Op> Table<K, Op> {
     #[cold]
     fn add_chains_if_needed(&mut self) {
         self.is_removing_chains = false;
-        let chains = self.chain_heads.len();
-        if GROW_BELOW_CHAINS_PER_KEY * self.key_count >= chains {
+        let chain_count = self.chain_heads.len();
+        if GROW_BELOW_CHAINS_PER_KEY * self.key_count >= chain_count {
             self.add_chain();
         }
         while !self.chain_heads.len().is_power_of_two()
-            && self.chain_heads.len() < chains + PURGATORY_CHAINS_CREATED_PER_ADD_MAX
+            && self.chain_heads.len() < chain_count + PURGATORY_CHAINS_CREATED_PER_ADD_MAX
         {
             self.add_chain();
         }
-        let is_complete = self.chain_heads.len().is_power_of_two();
+        let is_power_of_two = self.chain_heads.len().is_power_of_two();
         self.grow_threshold =
-            if is_complete { self.chain_heads.len() / GROW_BELOW_CHAINS_PER_KEY } else { 0 };
+            if is_power_of_two { self.chain_heads.len() / GROW_BELOW_CHAINS_PER_KEY } else { 0 };
     }
 
     /// Adds a chain, and moves the keys whose hashes select the new chain.
     fn add_chain(&mut self) {
-        let added = self.chain_heads.len();
+        let added_chain = self.chain_heads.len();
         self.chain_heads.push(WatchIndex::NONE);
         self.chain_mask = self.chain_heads.len().next_power_of_two() - 1;
-        let parent = self.parent_chain(added);
-        let mut moved = mem::replace(&mut self.chain_heads[parent], WatchIndex::NONE);
-        while moved != WatchIndex::NONE {
-            let hash = self.watch_mut(moved).hash;
-            let first = mem::replace(self.chain_head_mut(hash), moved);
-            moved = mem::replace(&mut self.watch_mut(moved).next_in_chain, first);
+        let parent = self.parent_chain(added_chain);
+        let mut moved_watch = mem::replace(&mut self.chain_heads[parent], WatchIndex::NONE);
+        while moved_watch != WatchIndex::NONE {
+            let hash = self.watch_mut(moved_watch).hash;
+            let first = mem::replace(self.chain_head_mut(hash), moved_watch);
+            moved_watch = mem::replace(&mut self.watch_mut(moved_watch).next_in_chain, first);
         }
     }
 
-    /// Removes all chains but the first `kept`, and moves their keys to their
+    /// Removes all chains but the first `kept_count`, and moves their keys to their
     /// [parents](Self::parent_chain).
-    fn keep_chains(&mut self, kept: usize) {
-        for removed in (kept..self.chain_heads.len()).rev() {
-            let mut moved = self.chain_heads[removed];
-            while moved != WatchIndex::NONE {
-                let parent = removed ^ 1 << removed.ilog2();
-                let first = mem::replace(&mut self.chain_heads[parent], moved);
-                moved = mem::replace(&mut self.watch_mut(moved).next_in_chain, first);
+    fn keep_chains(&mut self, kept_count: usize) {
+        for removed_chain in (kept_count..self.chain_heads.len()).rev() {
+            let mut moved_watch = self.chain_heads[removed_chain];
+            while moved_watch != WatchIndex::NONE {
+                let parent = removed_chain ^ 1 << removed_chain.ilog2();
+                let first = mem::replace(&mut self.chain_heads[parent], moved_watch);
+                moved_watch = mem::replace(&mut self.watch_mut(moved_watch).next_in_chain, first);
             }
         }
-        self.chain_heads.truncate(kept);
-        self.chain_mask = kept.next_power_of_two() - 1;
+        self.chain_heads.truncate(kept_count);
+        self.chain_mask = kept_count.next_power_of_two() - 1;
     }
 
     /// Returns true if the table has more than [`PURGATORY_SPARE_CHAINS_MAX`] chains, and more than
@@ -670,21 +674,23 @@ impl<K, Op> Table<K, Op> {
     /// `max_bytes`. The removal is complete when there are no [surplus
     /// chains](Self::has_surplus_chains) and the number of chains is a power of two.
     fn remove_surplus_chains(&mut self, max_chains: usize, max_bytes: usize) {
-        let chains = self.chain_heads.len();
-        let max_kept = PURGATORY_SPARE_CHAINS_MAX.max(SHRINK_ABOVE_CHAINS_PER_KEY * self.key_count);
-        let surplus = chains - (1 << chains.min(max_kept).ilog2());
-        let chains = chains - surplus.min(max_chains);
-        self.keep_chains(chains);
-        self.is_removing_chains = surplus >= max_chains;
+        let chain_count = self.chain_heads.len();
+        let max_kept_chains =
+            PURGATORY_SPARE_CHAINS_MAX.max(SHRINK_ABOVE_CHAINS_PER_KEY * self.key_count);
+        let surplus_count = chain_count - (1 << chain_count.min(max_kept_chains).ilog2());
+        let chain_count = chain_count - surplus_count.min(max_chains);
+        self.keep_chains(chain_count);
+        self.is_removing_chains = surplus_count >= max_chains;
         self.grow_threshold = if self.is_removing_chains {
-            chains / SHRINK_ABOVE_CHAINS_PER_KEY
+            chain_count / SHRINK_ABOVE_CHAINS_PER_KEY
         } else {
-            chains / GROW_BELOW_CHAINS_PER_KEY
+            chain_count / GROW_BELOW_CHAINS_PER_KEY
         };
         let capacity = self.chain_heads.capacity();
-        if 4 * chains < capacity {
-            let freed = max_bytes / size_of::<WatchIndex>();
-            self.chain_heads.shrink_to((2 * chains).max(capacity.saturating_sub(freed)));
+        if 4 * chain_count < capacity {
+            let max_freed_len = max_bytes / size_of::<WatchIndex>();
+            self.chain_heads
+                .shrink_to((2 * chain_count).max(capacity.saturating_sub(max_freed_len)));
         }
     }
 
@@ -705,9 +711,9 @@ impl<K, Op> Table<K, Op> {
 
     #[inline]
     fn next_watcher(&self, event: &mut EventWalk) -> Option<WatchingOperation> {
-        let reached = mem::replace(&mut event.next_watch, WatchIndex::NONE);
-        let (number, watcher, watch) = if reached.is_separate() {
-            let separate = self.separate_watches.get(reached.index())?;
+        let reached_watch = mem::replace(&mut event.next_watch, WatchIndex::NONE);
+        let (number, watcher, watch) = if reached_watch.is_separate() {
+            let separate = self.separate_watches.get(reached_watch.index())?;
             let (number, &SeparateWatch { operation, operation_core: core, .. }) =
                 (separate.id_number?, separate);
             let watcher = if core == LOCAL_CORE {
@@ -716,29 +722,33 @@ impl<K, Op> Table<K, Op> {
                 WatchingOperation::Remote {
                     core,
                     operation,
-                    watch: RecordId { number, index: reached.index() },
+                    watch: RecordId { number, index: reached_watch.index() },
                 }
             };
             (number, watcher, &separate.watch)
         } else {
-            let parked = self.operations.get(reached.index())?;
-            (parked.id_number?, WatchingOperation::Local(reached.index()), &parked.inline_watch)
+            let parked = self.operations.get(reached_watch.index())?;
+            (
+                parked.id_number?,
+                WatchingOperation::Local(reached_watch.index()),
+                &parked.inline_watch,
+            )
         };
         // A watch with a larger number, and all watches after it in the ring, were added during the
         // event.
         if number > event.last_id_number_at_start {
             return None;
         }
-        event.next_watch = self.next_unless_last(watch.next_in_ring, reached);
+        event.next_watch = self.next_unless_last(watch.next_in_ring, reached_watch);
         Some(watcher)
     }
 
     /// Returns the operations of other cores that watch this core's keys, once for each watch.
     pub(super) fn all_remote_watchers(&self) -> impl Iterator<Item = (u32, RecordId)> {
         let watches = self.separate_watches.iter().map(|(_, watch)| watch);
-        let others =
+        let remote_watches =
             watches.filter(|watch| watch.id_number.is_some() && watch.operation_core != LOCAL_CORE);
-        others.map(|watch| (watch.operation_core, watch.operation))
+        remote_watches.map(|watch| (watch.operation_core, watch.operation))
     }
 
     /// Returns the id of the operation at `index`, if its record is in use.
@@ -919,7 +929,10 @@ impl<K: Eq, Op> Table<K, Op> {
         key: K,
     ) -> RecordId {
         let (entry, number) = (self.look_up_key(hash, key), self.next_id_number());
-        RecordId { number, index: self.add_separate_watch(number, operation_core, operation, entry) }
+        RecordId {
+            number,
+            index: self.add_separate_watch(number, operation_core, operation, entry),
+        }
     }
 
     fn add_separate_watch(
@@ -1044,8 +1057,12 @@ impl<K, Op> Record for ParkedOperation<K, Op> {
 }
 
 impl<K> Record for SeparateWatch<K> {
-    const FREE_RECORD: Self =
-        Self { id_number: None, operation: RecordId::NONE, operation_core: NO_RECORD, watch: Watch::UNLINKED };
+    const FREE_RECORD: Self = Self {
+        id_number: None,
+        operation: RecordId::NONE,
+        operation_core: NO_RECORD,
+        watch: Watch::UNLINKED,
+    };
 
     #[inline]
     fn next_free_index(&mut self) -> &mut u32 {
@@ -1054,7 +1071,8 @@ impl<K> Record for SeparateWatch<K> {
 }
 
 impl Record for WatchOnOtherCore {
-    const FREE_RECORD: Self = Self { core: LOCAL_CORE, watch: RecordId::NONE, previous_index: NO_RECORD };
+    const FREE_RECORD: Self =
+        Self { core: LOCAL_CORE, watch: RecordId::NONE, previous_index: NO_RECORD };
 
     fn next_free_index(&mut self) -> &mut u32 {
         &mut self.previous_index
@@ -1266,7 +1284,8 @@ mod tests {
     fn one_operation_keeps_one_page_and_few_chains() {
         for is_before_long_sleep in [false, true] {
             let mut table = TestTable::new();
-            let ids: Vec<RecordId> = (0..500).map(|key| add(&mut table, &[key, 1_000 + key])).collect();
+            let ids: Vec<RecordId> =
+                (0..500).map(|key| add(&mut table, &[key, 1_000 + key])).collect();
             for &id in ids[..250].iter().chain(&ids[251..]) {
                 remove(&mut table, id);
             }

@@ -20,7 +20,7 @@ use crate::{
     },
     config::Config,
     cross_core::{
-        call_site::{TimerOrigin, CallSite},
+        call_site::{CallSite, TimerOrigin},
         callback::{BuildInPlace, Callback, CallbackPtr},
         handle::TimerHandle,
         hooks::Hooks,
@@ -88,7 +88,7 @@ pub(crate) enum UserCodeStep<T> {
 /// The payloads that [`Engine::close`] takes out of a shard.
 #[must_use]
 pub(crate) struct TimersAtClose<T> {
-    pending: Vec<TimerAtClose<T>>,
+    pending_timers: Vec<TimerAtClose<T>>,
     /// The payloads of remotely cancelled timers.
     cancelled_payloads: Vec<T>,
 }
@@ -110,7 +110,7 @@ impl<T> TimersAtClose<T> {
         }
         reclaim::free_garbage();
         slab::free_orphaned_pages();
-        self.pending
+        self.pending_timers
     }
 }
 
@@ -120,7 +120,7 @@ impl<T> Engine<T> {
         (slab, nodes): (Arc<Slab>, OwnerSlab<T>),
     ) -> Result<Self, ConfigError> {
         let (tick, clock) = (config.tick_length()?, config.clock);
-        let live_limit = as_u32(config.limit.min(INDEX_MAX as usize));
+        let live_limit = as_u32(config.live_limit.min(INDEX_MAX as usize));
         let shared = Shared::new(
             clock.clone(),
             tick,
@@ -343,13 +343,13 @@ impl<T> Engine<T> {
     }
 
     /// Cancels a [`Private`](TimerKind::Private) timer of this shard, and returns the result of
-    /// `take`. This call does not drop the payload, so `take` must move out a payload that has a
+    /// `take_payload`. This call does not drop the payload, so `take_payload` must move out a payload that has a
     /// destructor. Returns `None` if the timer is running or has ended.
     #[inline(always)]
     pub(crate) fn cancel_private<R>(
         &mut self,
         handle: TimerHandle,
-        take: impl FnOnce(OwnerNodeRef<'_, T>) -> R,
+        take_payload: impl FnOnce(OwnerNodeRef<'_, T>) -> R,
     ) -> Option<R> {
         let node = self.nodes.entry(handle.index());
         if !node.state().cancel_private(handle.generation) {
@@ -357,9 +357,9 @@ impl<T> Engine<T> {
         }
         self.wheel.unlink(&self.nodes, node);
         self.stats.count_cancelled();
-        let taken = take(node);
+        let result = take_payload(node);
         self.free_node(handle.index(), handle.generation);
-        Some(taken)
+        Some(result)
     }
 
     #[inline(always)]
@@ -635,9 +635,9 @@ impl<T> Engine<T> {
         // So timers usually fire in tick order, regardless of which thread added or reset them.
         let message_budget = budget.min(MESSAGES_PER_TURN_MAX);
         let has_urgent_messages = self.backlog.begin_pass(&self.shared.mailbox, message_budget);
-        let target = self.clock.tick_length.tick_at(self.clock.turn_start);
-        if has_urgent_messages || !self.wheel.try_idle_pass(target) {
-            self.wheel.begin_pass(&self.nodes, target, budget);
+        let pass_end = self.clock.tick_length.tick_at(self.clock.turn_start);
+        if has_urgent_messages || !self.wheel.try_idle_pass(pass_end) {
+            self.wheel.begin_pass(&self.nodes, pass_end, budget);
         }
         has_urgent_messages
     }
@@ -722,8 +722,8 @@ impl<T> Engine<T> {
             };
             match node.state().claim() {
                 ClaimOutcome::Claimed(run) => {
-                    let claimed =
-                        node.to_claimed_timer(run, self.clock.tick_length.tick_start_nanos(current));
+                    let claimed = node
+                        .to_claimed_timer(run, self.clock.tick_length.tick_start_nanos(current));
                     self.count_already_due_run(&claimed, deadline);
                     return Some(claimed);
                 }
@@ -780,7 +780,7 @@ impl<T> Engine<T> {
     /// in progress has ended the timer, counts the cancel and returns the payload as the error. A
     /// caller that gets this error must call [`finish_run`](Self::finish_run).
     pub(crate) fn rearm(&mut self, index: u32) -> Result<u64, T> {
-        let next = self.nodes.schedule_mut(index).advance_past(self.clock.turn_start);
+        let next_due = self.nodes.schedule_mut(index).advance_past(self.clock.turn_start);
         let node = self.nodes.entry(index);
         if let Err(is_remote) = node.state().rearm() {
             self.stats.count_cancelled();
@@ -788,8 +788,8 @@ impl<T> Engine<T> {
             // A canceller of a running timer leaves the payload in the node.
             return Err(node.take_payload());
         }
-        self.wheel.link(&self.nodes, node, self.clock.tick_length.deadline_tick(next));
-        Ok(next)
+        self.wheel.link(&self.nodes, node, self.clock.tick_length.deadline_tick(next_due));
+        Ok(next_due)
     }
 
     pub(crate) fn next_turn_instant(&self) -> Option<Instant> {
@@ -805,8 +805,9 @@ impl<T> Engine<T> {
         {
             return Some(self.clock.turn_start);
         }
-        let next = self.wheel.next_pass_tick().map(|tick| self.clock.tick_length.tick_start_nanos(tick));
-        next.filter(|&nanos| nanos < u64::MAX)
+        let next_due =
+            self.wheel.next_pass_tick().map(|tick| self.clock.tick_length.tick_start_nanos(tick));
+        next_due.filter(|&nanos| nanos < u64::MAX)
     }
 
     /// Returns the duration from now to `sleep_end`, a time in nanoseconds of the clock; `None` means
@@ -837,10 +838,10 @@ impl<T> Engine<T> {
     /// Returns the time until which the owner may sleep; `None` means for ever. The second value is
     /// true if a remote cancel must end this sleep, so that the owner drops the payload in time.
     pub(crate) fn sleep_end(&self) -> (Option<u64>, bool) {
-        let (now, next) = (self.clock.latest_reading.min, self.next_turn_nanos());
+        let (now, next_turn) = (self.clock.latest_reading.min, self.next_turn_nanos());
         let drop_cancelled_within = self.drop_cancelled_within_nanos;
         if drop_cancelled_within == u64::MAX {
-            return (next, false);
+            return (next_turn, false);
         }
         if self.short_sleeps_until.get() == u64::MAX {
             self.short_sleeps_until
@@ -848,9 +849,12 @@ impl<T> Engine<T> {
         }
         let short_sleep_end = now.saturating_add(drop_cancelled_within);
         if now < self.short_sleeps_until.get() {
-            return (Some(next.map_or(short_sleep_end, |next| next.min(short_sleep_end))), false);
+            return (
+                Some(next_turn.map_or(short_sleep_end, |next_turn| next_turn.min(short_sleep_end))),
+                false,
+            );
         }
-        (next, next.is_none_or(|next| next > short_sleep_end))
+        (next_turn, next_turn.is_none_or(|next_turn| next_turn > short_sleep_end))
     }
 
     /// Returns the two values of [`sleep_end`](Self::sleep_end), and true if the sleep lasts at
@@ -864,8 +868,8 @@ impl<T> Engine<T> {
             self.nodes.return_freed_remote_nodes();
             // With virtual time, the sleep is not shortened, so this call frees all pages.
             let is_virtual = self.shared.clock.is_virtual();
-            let trims_max = if is_virtual { usize::MAX } else { SLAB_TRIMS_PER_SLEEP_MAX };
-            self.nodes.trim_pages_repeatedly(trims_max);
+            let max_trims = if is_virtual { usize::MAX } else { SLAB_TRIMS_PER_SLEEP_MAX };
+            self.nodes.trim_pages_repeatedly(max_trims);
             sleep_end = self.shorten_long_sleep(sleep_end);
         }
         (sleep_end, ends_on_cancel, is_long)
@@ -888,7 +892,9 @@ impl<T> Engine<T> {
     }
 
     pub(super) fn is_long_sleep(&self, sleep_end: Option<u64>) -> bool {
-        sleep_end.is_none_or(|sleep_end| sleep_end.saturating_sub(self.clock.latest_reading.min) >= LONG_SLEEP_NANOS)
+        sleep_end.is_none_or(|sleep_end| {
+            sleep_end.saturating_sub(self.clock.latest_reading.min) >= LONG_SLEEP_NANOS
+        })
     }
 
     pub(crate) fn counts(&self) -> Counts {
@@ -906,14 +912,14 @@ impl<T> Engine<T> {
     /// Calls `visit` with the index and the node of each message that the owner has not consumed.
     fn for_each_message(&self, mut visit: impl FnMut(u32, &NodeView<'_>)) {
         let pinned = pin();
-        for mut unvisited in
+        for mut unvisited_messages in
             self.backlog.message_lists().into_iter().chain(self.shared.mailbox.peek_messages())
         {
-            while unvisited.first != 0
-                && let Some(node) = self.shared.slab.node(unvisited.first, &pinned)
+            while unvisited_messages.first_index != 0
+                && let Some(node) = self.shared.slab.node(unvisited_messages.first_index, &pinned)
             {
-                visit(unvisited.first, &node);
-                unvisited = unvisited.without_first(node.mailbox_link.get());
+                visit(unvisited_messages.first_index, &node);
+                unvisited_messages = unvisited_messages.without_first(node.mailbox_link.get());
             }
         }
     }
@@ -955,7 +961,9 @@ impl<T> Engine<T> {
     #[inline(never)]
     fn publish_live_count_after_admitting(&self, admitted_count: u32) {
         let cancelled = self.backlog.cancelled_count().min(WAKE_AT_QUEUED_MESSAGES);
-        self.shared.admission_limit.publish_live_count(self.stats.live_count.saturating_sub(cancelled), admitted_count);
+        self.shared
+            .admission_limit
+            .publish_live_count(self.stats.live_count.saturating_sub(cancelled), admitted_count);
     }
 
     /// Publishes the counts and the next deadline of a wheel that no loop drives. Returns the next
@@ -963,27 +971,28 @@ impl<T> Engine<T> {
     /// bound of the latest clock reading.
     #[cold]
     pub(crate) fn publish_undriven_and_get_next_due(&self) -> (u64, u64) {
-        let next = self.wheel.next_pass_tick().map(|tick| self.clock.tick_length.tick_start_nanos(tick));
+        let next_due =
+            self.wheel.next_pass_tick().map(|tick| self.clock.tick_length.tick_start_nanos(tick));
         self.publish_counts();
         self.stats.next_publish_turn.set(0);
         self.request_pass();
-        self.shared.gauges.set_next_due(self.clock.wake_up_time_to_publish(next));
+        self.shared.gauges.set_next_due(self.clock.wake_up_time_to_publish(next_due));
         let remote_due = self.shared.gauges.remote_due_while_undriven();
-        (next.unwrap_or(u64::MAX).min(remote_due), self.clock.latest_reading.min)
+        (next_due.unwrap_or(u64::MAX).min(remote_due), self.clock.latest_reading.min)
     }
 
     /// Returns the earliest deadline, in nanoseconds of the clock, of the remote adds and resets
     /// whose messages wait for a turn; `u64::MAX` if there are none.
     #[cold]
     pub(crate) fn earliest_queued_deadline(&self) -> u64 {
-        let mut earliest = u64::MAX;
+        let mut earliest_due = u64::MAX;
         self.for_each_message(|_, node| {
             if node.state.has_new_deadline_if_pending(node.state.generation()) == Some(true) {
                 let due = self.clock.tick_length.round_up(node.requested_deadline().load_nanos());
-                earliest = earliest.min(due);
+                earliest_due = earliest_due.min(due);
             }
         });
-        earliest
+        earliest_due
     }
 
     /// Returns the number of adds that may follow before an add checks again whether the loop has
@@ -1028,10 +1037,10 @@ impl<T> Engine<T> {
         let &Counts { cancelled, handed_back, resets, remote_resets, .. } = &self.stats.counts;
         let &Counts { runs, turns_behind, turns, .. } = &self.stats.counts;
         // These counters never decrease, so if their sum is unchanged, no counter has changed.
-        let sum: u64 =
+        let counter_sum: u64 =
             [runs, cancelled, handed_back, resets, remote_resets, turns_behind].iter().sum();
         let queued = self.backlog.message_count();
-        let digest = (self.wheel.touched + self.clock.regression_count + sum, queued);
+        let digest = (self.wheel.touched + self.clock.regression_count + counter_sum, queued);
         self.stats.next_publish_turn.set(turns + COUNTS_PUBLISH_INTERVAL_TURNS);
         if self.stats.last_published_digest.replace(digest) != digest {
             let counts = Counts {
@@ -1057,7 +1066,7 @@ impl<T> Engine<T> {
     /// point where user code may run.
     pub(crate) fn close(&mut self) -> TimersAtClose<T> {
         let mut ended_timers =
-            TimersAtClose { pending: Vec::new(), cancelled_payloads: Vec::new() };
+            TimersAtClose { pending_timers: Vec::new(), cancelled_payloads: Vec::new() };
         if mem::replace(&mut self.is_closed, true) {
             return ended_timers;
         }
@@ -1108,7 +1117,7 @@ impl<T> Engine<T> {
             self.stats.counts.handed_back += 1;
             let generation = node.state().generation();
             let handle = self.handle_template.with_index_and_generation(index, generation);
-            ended_timers.pending.extend(payload.map(|payload| TimerAtClose {
+            ended_timers.pending_timers.extend(payload.map(|payload| TimerAtClose {
                 handle,
                 due,
                 payload,
@@ -1150,8 +1159,8 @@ impl<T> Engine<T> {
             // `link` is the index of the message after the next one, so this call prefetches two
             // messages ahead.
             self.nodes.prefetch(link);
-            let consumed = node.state().consume_message();
-            match consumed {
+            let consumed_message = node.state().consume_message();
+            match consumed_message {
                 ConsumedMessage::Cancelled { has_payload } => {
                     *cancelled_count += 1;
                     let generation = node.state().generation();
@@ -1200,7 +1209,7 @@ impl<T> Engine<T> {
                     if self.live_limit < INDEX_MAX {
                         self.publish_live_count_after_admitting(1);
                     }
-                    if let ConsumedMessage::ResetInProgress { .. } = consumed {
+                    if let ConsumedMessage::ResetInProgress { .. } = consumed_message {
                         // The owner links the timer when it consumes the next message of the
                         // resetting thread.
                         continue;
@@ -1263,9 +1272,11 @@ impl<T> Engine<T> {
         while let Err(reason) = self.grant_add_allowance(max_adds) {
             // Consumes one low-priority message. A callback may add the timer during a pass, so the
             // phase of that pass is saved and restored.
-            let interrupted = mem::replace(&mut self.backlog.phase, MessagePhase::low_priority(1));
+            let interrupted_phase =
+                mem::replace(&mut self.backlog.phase, MessagePhase::low_priority(1));
             let step = self.next_message_step();
-            let MessagePhase { budget, .. } = mem::replace(&mut self.backlog.phase, interrupted);
+            let MessagePhase { budget, .. } =
+                mem::replace(&mut self.backlog.phase, interrupted_phase);
             if budget > 0 {
                 return Err(reason);
             }
@@ -1318,13 +1329,13 @@ impl<T> Drop for Engine<T> {
     fn drop(&mut self) {
         let pending = self.close().drop_cancelled_payloads(&self.shared);
         if self.shared.parker.is_undriven() {
-            let (last_turn, remote_due) =
+            let (last_turn_start, remote_due) =
                 (self.clock.turn_start, self.shared.gauges.remote_due_while_undriven());
             // If a pending timer was due at or before the last turn, another thread has usually
             // added or reset it after that turn. So the report uses `remote_due`, the earliest
             // deadline that other threads have published, in place of the timer's deadline.
             let due = pending.iter().map(|timer| timer.due);
-            let due = due.map(|due| if due > last_turn { due } else { remote_due });
+            let due = due.map(|due| if due > last_turn_start { due } else { remote_due });
             let due = due.min().unwrap_or(u64::MAX);
             // A wheel that never had a driver never fires its timers, so the report does not wait
             // until a timer is overdue.

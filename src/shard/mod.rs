@@ -1108,12 +1108,12 @@ impl<T> Shard<T> {
     ) -> Result<TimerHandle, AddError<T>> {
         let schedule = self.engine.schedule_for(when, kind);
         let mut payload = Some(MoveIntoPlace(payload));
-        let added = if self.engine.has_add_allowance() {
+        let add_result = if self.engine.has_add_allowance() {
             self.engine.insert(schedule, kind, call_site, &mut payload)
         } else {
             self.insert_slow(schedule, kind, call_site, &mut payload)
         };
-        added.map_err(|reason| {
+        add_result.map_err(|reason| {
             let MoveIntoPlace(payload) = payload.expect("a refused payload stays");
             AddError::new(reason, payload)
         })

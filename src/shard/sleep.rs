@@ -122,7 +122,8 @@ impl PreparedSleep<'_> {
 
     /// [Parks](Self::park) this thread, but for at most `longest_timeout`.
     pub(crate) fn park_at_most(mut self, longest_timeout: Duration) {
-        self.timeout = Some(self.timeout.map_or(longest_timeout, |timeout| timeout.min(longest_timeout)));
+        self.timeout =
+            Some(self.timeout.map_or(longest_timeout, |timeout| timeout.min(longest_timeout)));
         self.park();
     }
 

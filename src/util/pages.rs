@@ -112,10 +112,10 @@ impl<P: Copy> PageTable<P> {
     ) -> Option<R> {
         for number in page_number_of(index)..self.numbers_end() {
             if self.contains(number) {
-                let end =
+                let used_end =
                     || index_of(number, 0) + as_u32(allocator.possibly_used_places(number).end);
                 // Tries the first index before looking up the end of the used places.
-                let found = find(index).or_else(|| (index + 1..end()).find_map(&find));
+                let found = find(index).or_else(|| (index + 1..used_end()).find_map(&find));
                 if found.is_some() {
                     return found;
                 }
@@ -262,17 +262,18 @@ impl PlaceAllocator {
         while let Some(&number) = self.pages_with_room.last() {
             let number = number as usize;
             let page = &mut self.free_lists_by_page[number];
-            let first = usize::from(page.first_never_used_place);
-            if page.first_free_plus_one == 0 && page.belongs_to_owner && first < PAGE_LEN {
-                page.first_never_used_place = as_u16(as_u32(PAGE_LEN.min(first + FREE_LIST_REFILL_MAX)));
-                page.first_free_plus_one = as_u16(as_u32(first)) + 1;
+            let first_place = usize::from(page.first_never_used_place);
+            if page.first_free_plus_one == 0 && page.belongs_to_owner && first_place < PAGE_LEN {
+                page.first_never_used_place =
+                    as_u16(as_u32(PAGE_LEN.min(first_place + FREE_LIST_REFILL_MAX)));
+                page.first_free_plus_one = as_u16(as_u32(first_place)) + 1;
             }
             if page.first_free_plus_one != 0 {
                 // The page stays in `pages_with_room`, because the page may still have room when
                 // another page becomes current.
                 self.current_page = number;
                 let end = usize::from(page.first_never_used_place);
-                return Some((first..end).map(move |place| {
+                return Some((first_place..end).map(move |place| {
                     let link = if place + 1 < end { as_u32(place + 2) } else { 0 };
                     (index_of(number, place), link)
                 }));
@@ -291,9 +292,10 @@ impl PlaceAllocator {
             self.pages_with_room
                 .reserve(self.free_lists_by_page.len() - self.pages_with_room.len());
         }
-        let used = u16::from(number == 0);
+        let used_count_at_start = u16::from(number == 0);
         let page = &mut self.free_lists_by_page[number];
-        (page.first_never_used_place, page.used_count, page.belongs_to_owner) = (used, used, true);
+        (page.first_never_used_place, page.used_count, page.belongs_to_owner) =
+            (used_count_at_start, used_count_at_start, true);
         self.add_to_pages_with_room(number);
     }
 
@@ -340,7 +342,8 @@ impl PlaceAllocator {
                 link = link_of(number, link as usize - 1);
             }
             let is_full = !page.belongs_to_owner
-                || page.first_free_plus_one == 0 && usize::from(page.first_never_used_place) == PAGE_LEN;
+                || page.first_free_plus_one == 0
+                    && usize::from(page.first_never_used_place) == PAGE_LEN;
             if page.belongs_to_owner {
                 assert_eq!(
                     page.used_count + free_count,

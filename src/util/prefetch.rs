@@ -9,10 +9,10 @@
 /// share it, and then to own it.
 #[inline(always)]
 pub(crate) fn prefetch<T>(value: &T) {
-    let first = core::ptr::from_ref(value).cast::<u8>();
-    prefetch_line(first);
+    let first_byte = core::ptr::from_ref(value).cast::<u8>();
+    prefetch_line(first_byte);
     if size_of::<T>() > 8 {
-        prefetch_line(first.wrapping_add(size_of::<T>() - 1));
+        prefetch_line(first_byte.wrapping_add(size_of::<T>() - 1));
     }
 }
 

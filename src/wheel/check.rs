@@ -17,33 +17,36 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             slots.map(|slot| self.check_slot(storage, level, slot)).sum()
         };
         let entries: usize = (0..LEVELS).map(check_level).sum();
-        let late = self.slots.entries_of(storage, Geometry::<LEVEL_BITS, LEVELS>::LATE_SLOT);
-        for &index in &late {
+        let late_entries =
+            self.slots.entries_of(storage, Geometry::<LEVEL_BITS, LEVELS>::LATE_SLOT);
+        for &index in &late_entries {
             assert!(
                 storage.entry(index).deadline().get() >= self.pass_end,
                 "a late entry with a deadline before `pass_end`"
             );
         }
-        let is_idle = late.is_empty() && self.stage == PassStage::Done && !self.is_cascade_pending;
+        let is_idle =
+            late_entries.is_empty() && self.stage == PassStage::Done && !self.is_cascade_pending;
         assert!(
             self.idle_until == 0 || is_idle || self.idle_until <= self.current_tick,
             "`idle_until` is in the future, but the wheel has work"
         );
         assert_eq!(
-            entries + late.len(),
+            entries + late_entries.len(),
             self.len(),
             "`len` differs from the number of entries in slots"
         );
-        let linked: Vec<Location> = indices
+        let linked_locations: Vec<Location> = indices
             .map(|index| storage.entry(index).location().get())
             .filter(|location| location.is_linked())
             .collect();
         assert_eq!(
-            linked.len(),
+            linked_locations.len(),
             self.len(),
             "`len` differs from the number of entries with a slot"
         );
-        let in_upper_levels = linked.iter().filter(|location| location.upper_slot().is_some());
+        let in_upper_levels =
+            linked_locations.iter().filter(|location| location.upper_slot().is_some());
         let upper_entries: u32 = self.upper_counts_by_slot.iter().sum();
         assert_eq!(
             in_upper_levels.count(),
@@ -102,8 +105,11 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             start == deadline || location != Location::FIRST_LEVEL,
             "the slot starts before the deadline, but the entry is `FIRST_LEVEL`"
         );
-        let is_covered =
-            Geometry::<LEVEL_BITS, LEVELS>::level_covers(level, self.current_tick, start.max(self.current_tick));
+        let is_covered = Geometry::<LEVEL_BITS, LEVELS>::level_covers(
+            level,
+            self.current_tick,
+            start.max(self.current_tick),
+        );
         assert!(is_covered, "the level does not cover the slot");
         if slots_ahead == 0 {
             assert!(

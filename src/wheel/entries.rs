@@ -224,7 +224,7 @@ impl<T> Entries<T> {
         wheel: &mut RawWheel<LEVEL_BITS, LEVELS>,
         key: Key,
     ) -> Option<T> {
-        let entry = self.find(key)?;
+        let entry = self.find_entry(key)?;
         wheel.unlink(self, entry);
         // SAFETY: the entry was in the wheel until now, so its value is initialized.
         let value = unsafe { entry.take_value() };
@@ -254,9 +254,9 @@ impl<T> Entries<T> {
         index: u32,
         generation: u32,
     ) {
-        let before = Self::replace_last_freed(&mut self.place_allocator, index, generation);
-        if before != 0 {
-            self.put_in_free_list(before);
+        let previous_freed = Self::replace_last_freed(&mut self.place_allocator, index, generation);
+        if previous_freed != 0 {
+            self.put_in_free_list(previous_freed);
         }
         if wheel.len() == 0 {
             self.put_last_freed_in_free_list();
@@ -309,24 +309,24 @@ impl<T> Entries<T> {
 
     /// Returns the entry of a key, if the entry is in the wheel.
     #[inline]
-    pub(super) fn find(&self, key: Key) -> Option<EntryRef<'_, T>> {
+    pub(super) fn find_entry(&self, key: Key) -> Option<EntryRef<'_, T>> {
         Self::find_in_pages(&self.pages, key)
     }
 
-    /// Returns the entry of a key as [`find`](Self::find) does, but borrows only the table.
+    /// Returns the entry of a key as [`find_entry`](Self::find_entry) does, but borrows only the table.
     #[inline]
     fn find_in_pages(pages: &PageTable<NonNull<Page<T>>>, key: Key) -> Option<EntryRef<'_, T>> {
         let page = Self::page(pages, page_number_of(key.index));
-        let found = EntryRef { node: &page.entries[place_of(key.index)], index: key.index };
-        let is_live = found.generation() == key.generation
-            && found.location().get().is_linked()
+        let entry = EntryRef { node: &page.entries[place_of(key.index)], index: key.index };
+        let is_live = entry.generation() == key.generation
+            && entry.location().get().is_linked()
             && pages.contains(page_number_of(key.index));
-        is_live.then_some(found)
+        is_live.then_some(entry)
     }
 
     #[inline]
     pub(super) fn value(&self, key: Key) -> Option<&T> {
-        let value = self.find(key)?.value();
+        let value = self.find_entry(key)?.value();
         // SAFETY: the value of an entry in the wheel is initialized, and is replaced only while the
         // wheel is borrowed mutably.
         Some(unsafe { &*value })
@@ -334,7 +334,7 @@ impl<T> Entries<T> {
 
     #[inline]
     pub(super) fn value_mut(&mut self, key: Key) -> Option<&mut T> {
-        let value = self.find(key)?.value();
+        let value = self.find_entry(key)?.value();
         // SAFETY: the value of an entry in the wheel is initialized, and `self` is borrowed
         // mutably, so no other reference to the value exists.
         Some(unsafe { &mut *value })
@@ -351,10 +351,10 @@ impl<T> Entries<T> {
     /// Allocates memory for `capacity` entries in all. Only [`free_empty_pages`](Self::free_empty_pages) frees this
     /// memory.
     pub(super) fn reserve(&mut self, capacity: usize) {
-        let pages = capacity.min(RESERVED_TIMERS_MAX as usize) / PAGE_LEN + 1;
+        let page_count = capacity.min(RESERVED_TIMERS_MAX as usize) / PAGE_LEN + 1;
         let spare_pages = &mut self.place_allocator.spare_pages_to_keep;
-        *spare_pages = as_u32(pages).max(*spare_pages);
-        while self.page_numbers_end - self.freed_pages.len() < pages {
+        *spare_pages = as_u32(page_count).max(*spare_pages);
+        while self.page_numbers_end - self.freed_pages.len() < page_count {
             let Some(index) = self.take_from_new_page() else { break };
             self.put_in_free_list(index);
         }
@@ -390,10 +390,10 @@ impl<T> Entries<T> {
     #[cold]
     #[inline(never)]
     fn take_from_other_page(&mut self) -> Option<u32> {
-        let Some(fresh) = self.place_allocator.switch_to_page_with_room() else {
+        let Some(new_places) = self.place_allocator.switch_to_page_with_room() else {
             return self.take_from_new_page();
         };
-        for (index, next) in fresh {
+        for (index, next) in new_places {
             let (entry, page) =
                 (self.entry(index).node, Self::page(&self.pages, page_number_of(index)));
             entry.links.next.set(next);
@@ -472,9 +472,9 @@ impl<T> Entries<T> {
 
 impl<T> Drop for Entries<T> {
     fn drop(&mut self) {
-        let mut remaining = DropEntries { entries: self, indices: self.possibly_used_indices() };
-        // If a destructor panics, the unwinding drops `remaining`, which drops the other values.
-        remaining.drop_values();
+        let mut drop_entries = DropEntries { entries: self, indices: self.possibly_used_indices() };
+        // If a destructor panics, the unwinding drops `drop_entries`, which drops the other values.
+        drop_entries.drop_values();
     }
 }
 

@@ -13,12 +13,12 @@ use core::ops::Range;
 
 use crate::limits::FIRST_LEVEL_EXTRA_BITS;
 
-/// Returns, of the ticks from `first` to `last`, the tick that is divisible by the largest power of
+/// Returns, of the ticks from `first_tick` to `last_tick`, the tick that is divisible by the largest power of
 /// two.
-pub(crate) fn coarsest_tick(first: u64, last: u64) -> u64 {
-    debug_assert!(1 <= first && first <= last);
-    let highest_differing_bit = ((first - 1) ^ last).ilog2();
-    last >> highest_differing_bit << highest_differing_bit
+pub(crate) fn coarsest_tick(first_tick: u64, last_tick: u64) -> u64 {
+    debug_assert!(1 <= first_tick && first_tick <= last_tick);
+    let highest_differing_bit = ((first_tick - 1) ^ last_tick).ilog2();
+    last_tick >> highest_differing_bit << highest_differing_bit
 }
 
 /// Converts ticks to levels and slots, for wheels with this `LEVEL_BITS` and `LEVELS`.
@@ -64,9 +64,9 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Geometry<LEVEL_BITS, LEVELS> {
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // A position has at most 20 bits.
     pub(super) const fn position_in_ring(level: usize, number: u64) -> u32 {
-        let ring =
+        let ring_len =
             if level == 0 { Self::FIRST_LEVEL_SLOT_COUNT } else { Self::SLOTS_PER_UPPER_LEVEL };
-        (number & (ring as u64 - 1)) as u32
+        (number & (ring_len as u64 - 1)) as u32
     }
 
     /// Returns the indices of a level's slots.
@@ -108,11 +108,11 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Geometry<LEVEL_BITS, LEVELS> {
     #[inline]
     pub(super) fn level_covers(level: usize, now: u64, deadline: u64) -> bool {
         debug_assert!(now <= deadline);
-        let revolution = |tick| Self::slot_number(level, tick) >> LEVEL_BITS;
+        let revolution_number = |tick| Self::slot_number(level, tick) >> LEVEL_BITS;
         if level == 0 {
             deadline <= Self::last_first_level_tick(now)
         } else {
-            revolution(deadline) - revolution(now) <= 1
+            revolution_number(deadline) - revolution_number(now) <= 1
         }
     }
 
@@ -121,7 +121,11 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Geometry<LEVEL_BITS, LEVELS> {
     /// slot. So a new entry never goes to the slot after the current one, which may be cascading.
     #[inline]
     pub(super) fn upper_level_of(now: u64, deadline: u64) -> usize {
-        if Self::level_covers(1, now, deadline) { 1 } else { Self::upper_level_of_slow(now, deadline) }
+        if Self::level_covers(1, now, deadline) {
+            1
+        } else {
+            Self::upper_level_of_slow(now, deadline)
+        }
     }
 
     #[cold]
@@ -165,7 +169,10 @@ mod tests {
                     "two slot numbers share a position"
                 );
                 assert!(slots_ahead > 1, "the current or the next slot");
-                assert!(!TinyGeometry::level_covers(level - 1, now, deadline), "a lower level covers");
+                assert!(
+                    !TinyGeometry::level_covers(level - 1, now, deadline),
+                    "a lower level covers"
+                );
             }
         }
         assert_eq!(Geometry::<11, 6>::upper_level_of(0, u64::MAX), 5);

@@ -325,7 +325,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     /// ```
     #[inline]
     pub fn reset(&mut self, key: Key, deadline: u64) -> bool {
-        let Some(entry) = self.entries.find(key) else { return false };
+        let Some(entry) = self.entries.find_entry(key) else { return false };
         self.raw_wheel.reset(&self.entries, entry, deadline);
         true
     }
@@ -650,7 +650,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     /// ```
     #[inline]
     pub fn deadline(&self, key: Key) -> Option<u64> {
-        self.entries.find(key).map(|entry| entry.deadline().get())
+        self.entries.find_entry(key).map(|entry| entry.deadline().get())
     }
 
     /// Returns true if the entry of `key` is in the wheel. Cost: constant.
@@ -668,7 +668,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     /// ```
     #[inline]
     pub fn contains(&self, key: Key) -> bool {
-        self.entries.find(key).is_some()
+        self.entries.find_entry(key).is_some()
     }
 
     /// Iterates over the key, the deadline and the value of each entry, in no particular order.

@@ -32,17 +32,17 @@ impl Prefetcher {
         slots: &Slots<LEVEL_BITS, LEVELS>,
         storage: &impl Storage,
     ) {
-        let last = tick.saturating_add(PREFETCHED_TICKS as u64);
-        for coming_tick in self.last_checked_tick.max(tick).saturating_add(1)..=last {
-            let first =
+        let last_tick = tick.saturating_add(PREFETCHED_TICKS as u64);
+        for coming_tick in self.last_checked_tick.max(tick).saturating_add(1)..=last_tick {
+            let first_entry =
                 slots.first_entry(Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(coming_tick));
-            if first != 0 {
-                self.walker_cursors[self.next_walker] = first;
+            if first_entry != 0 {
+                self.walker_cursors[self.next_walker] = first_entry;
                 self.next_walker = (self.next_walker + 1) % PREFETCHED_TICKS;
-                storage.prefetch(first);
+                storage.prefetch(first_entry);
             }
         }
-        self.last_checked_tick = last;
+        self.last_checked_tick = last_tick;
     }
 
     /// Moves the next walker by one entry, and prefetches that entry.

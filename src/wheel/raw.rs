@@ -559,8 +559,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
                 }
             }
             let slot = Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(self.current_tick);
-            let first = self.slots.first_entry(slot);
-            if first == 0 {
+            let first_entry = self.slots.first_entry(slot);
+            if first_entry == 0 {
                 self.stage = PassStage::Done;
                 continue;
             }
@@ -569,10 +569,10 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             }
             self.budget -= 1;
             self.touched += 1;
-            let entry = storage.entry(first);
+            let entry = storage.entry(first_entry);
             let deadline = entry.deadline().get();
             entry.location().set(Location::UNLINKED);
-            if !self.slots.pop_and_has_more(storage, slot, first, entry.links().next.get()) {
+            if !self.slots.pop_and_has_more(storage, slot, first_entry, entry.links().next.get()) {
                 self.stage = PassStage::Done;
             }
             if self.should_prefetch() {
@@ -645,7 +645,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         }
         if new_current == slot_start {
             self.stage =
-                if Geometry::<LEVEL_BITS, LEVELS>::highest_level_starting_at(self.current_tick) > 0 {
+                if Geometry::<LEVEL_BITS, LEVELS>::highest_level_starting_at(self.current_tick) > 0
+                {
                     PassStage::Cascade
                 } else {
                     PassStage::Expire
@@ -706,7 +707,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         let mut allowance =
             u64::from(CASCADED_AHEAD_PER_TURN_MAX).saturating_sub(current_slot_counts.sum());
         // Of the entries in the slots visited so far, the number that this pass does not cascade.
-        let mut uncascaded = 0;
+        let mut uncascaded_count = 0;
         for level in 1..LEVELS {
             let slot = self.upper_slot_after_current(level);
             if self.slots.is_empty(slot) {
@@ -718,17 +719,17 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
                 Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, number + 1),
             );
             let previous_portion_tick = self.last_cascade_tick.max(current_start.saturating_sub(1));
-            let entries = u64::from(self.upper_slot_entry_count(slot));
+            let entry_count = u64::from(self.upper_slot_entry_count(slot));
             let ticks_between = next_start - 1 - previous_portion_tick;
-            let portion = entries
+            let portion_len = entry_count
                 .div_ceil(ticks_between)
                 .saturating_mul(self.current_tick - previous_portion_tick);
             let later_capacity =
                 (next_start - self.current_tick).saturating_mul(CASCADED_AHEAD_PER_TURN_MAX.into());
-            let quota_min = (uncascaded + entries).saturating_sub(later_capacity);
-            let quota = portion.max(1).min(allowance).max(quota_min);
+            let quota_min = (uncascaded_count + entry_count).saturating_sub(later_capacity);
+            let quota = portion_len.max(1).min(allowance).max(quota_min);
             allowance = allowance.saturating_sub(quota);
-            uncascaded += entries.saturating_sub(quota);
+            uncascaded_count += entry_count.saturating_sub(quota);
             self.is_cascade_pending |= !self.cascade_at_most(storage, slot, quota);
         }
         self.last_cascade_tick = self.current_tick;
@@ -750,13 +751,13 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     fn cascade_at_most(&mut self, storage: &impl Storage, slot: u32, quota: u64) -> bool {
         let quota = usize::try_from(quota).unwrap_or(usize::MAX);
         for _ in 0..quota.min(self.budget) {
-            let first = self.slots.first_entry(slot);
-            if first == 0 {
+            let first_entry = self.slots.first_entry(slot);
+            if first_entry == 0 {
                 return true;
             }
             self.budget -= 1;
             self.touched += 1;
-            let entry = storage.entry(first);
+            let entry = storage.entry(first_entry);
             let deadline = entry.deadline().get();
             self.unlink_keeping_len(storage, entry);
             self.link_into_slot(storage, entry, deadline);
@@ -768,10 +769,10 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     #[inline]
     fn next_slot_start(&self) -> Option<u64> {
         let tick = self.next_slot_start_min.get();
-        let is_first = tick > self.current_tick
+        let is_next_slot_start = tick > self.current_tick
             && tick <= self.last_first_level_tick
             && !self.slots.is_empty(Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(tick));
-        if is_first { Some(tick) } else { self.find_next_slot_start() }
+        if is_next_slot_start { Some(tick) } else { self.find_next_slot_start() }
     }
 
     /// Searches the levels for [`next_slot_start`](Self::next_slot_start), and stores the result in
@@ -799,31 +800,33 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     }
 
     /// Returns the number of a level's first occupied slot that starts after `current`, and at tick
-    /// `last` at the latest.
+    /// `last_tick` at the latest.
     #[inline]
-    fn next_occupied_slot_number(&self, level: usize, last: u64) -> Option<u64> {
+    fn next_occupied_slot_number(&self, level: usize, last_tick: u64) -> Option<u64> {
         let slots = Geometry::<LEVEL_BITS, LEVELS>::slot_indices_of_level(level);
         let previous = Geometry::<LEVEL_BITS, LEVELS>::slot_number(
             level,
             self.current_tick.max(self.next_slot_start_min.get().saturating_sub(1)),
         );
-        let count = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, last) - previous;
-        if count == 0 {
+        let slot_count = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, last_tick) - previous;
+        if slot_count == 0 {
             return None;
         }
-        let from =
+        let first_slot =
             slots.start + Geometry::<LEVEL_BITS, LEVELS>::position_in_ring(level, previous + 1);
         // The range may wrap around the ring.
         let ring_len = slots.end - slots.start;
-        let end = from + u32::try_from(count).map_or(ring_len, |count| count.min(ring_len));
-        let found = self.slots.first_occupied(from..end.min(slots.end)).or_else(|| {
-            if end > slots.end {
-                self.slots.first_occupied(slots.start..end - ring_len)
-            } else {
-                None
-            }
-        })?;
-        let slots_ahead = u64::from(found.wrapping_sub(from));
+        let end = first_slot
+            + u32::try_from(slot_count).map_or(ring_len, |slot_count| slot_count.min(ring_len));
+        let found_slot =
+            self.slots.first_occupied(first_slot..end.min(slots.end)).or_else(|| {
+                if end > slots.end {
+                    self.slots.first_occupied(slots.start..end - ring_len)
+                } else {
+                    None
+                }
+            })?;
+        let slots_ahead = u64::from(found_slot.wrapping_sub(first_slot));
         let slots_ahead = Geometry::<LEVEL_BITS, LEVELS>::position_in_ring(level, slots_ahead);
         Some(previous + 1 + u64::from(slots_ahead))
     }
@@ -846,29 +849,32 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         if self.upper_entry_count <= CASCADED_AHEAD_PER_TURN_MAX {
             return first_slot_start;
         }
-        // A slot that starts after `last` needs its first portion only after `first_slot_start`, so
+        // A slot that starts after `last_tick` needs its first portion only after `first_slot_start`, so
         // it is irrelevant here.
-        let portions_max = u64::from(self.upper_entry_count / CASCADED_AHEAD_PER_TURN_MAX);
-        let last = first_slot_start.saturating_add(portions_max);
+        let portion_count_max = u64::from(self.upper_entry_count / CASCADED_AHEAD_PER_TURN_MAX);
+        let last_tick = first_slot_start.saturating_add(portion_count_max);
         let slot_number_at = Geometry::<LEVEL_BITS, LEVELS>::slot_number;
-        let mut total_entries = 0;
+        let mut total_entry_count = 0;
         (1..LEVELS)
             .take_while(|&level| {
-                slot_number_at(level, first_slot_start - 1) < slot_number_at(level, last)
+                slot_number_at(level, first_slot_start - 1) < slot_number_at(level, last_tick)
             })
             .filter_map(|level| {
-                let number = self.next_occupied_slot_number(level, last)?;
-                total_entries += self.upper_slot_entry_count(
+                let number = self.next_occupied_slot_number(level, last_tick)?;
+                total_entry_count += self.upper_slot_entry_count(
                     Geometry::<LEVEL_BITS, LEVELS>::upper_slot(level, number),
                 );
-                let portions = u64::from(
-                    total_entries.div_ceil(CASCADED_AHEAD_PER_TURN_MAX).saturating_sub(1),
+                let portion_count = u64::from(
+                    total_entry_count.div_ceil(CASCADED_AHEAD_PER_TURN_MAX).saturating_sub(1),
                 );
                 let start = Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, number);
                 let previous_slot_start =
                     start - Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, 1);
-                (portions > 0).then(|| {
-                    start.saturating_sub(portions).max(previous_slot_start).max(self.current_tick + 1)
+                (portion_count > 0).then(|| {
+                    start
+                        .saturating_sub(portion_count)
+                        .max(previous_slot_start)
+                        .max(self.current_tick + 1)
                 })
             })
             .fold(first_slot_start, u64::min)

@@ -92,14 +92,14 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
     /// Returns the first occupied slot in a non-empty range.
     #[inline]
     pub(super) fn first_occupied(&self, slots: Range<u32>) -> Option<u32> {
-        let first = slots.start as usize / 64;
-        let remaining_bits = self.occupied_bitmap[first] >> (slots.start % 64);
-        let found = if remaining_bits == 0 {
-            self.first_occupied_in_words(first + 1..slots.end.div_ceil(64) as usize)?
+        let first_word = slots.start as usize / 64;
+        let remaining_bits = self.occupied_bitmap[first_word] >> (slots.start % 64);
+        let found_slot = if remaining_bits == 0 {
+            self.first_occupied_in_words(first_word + 1..slots.end.div_ceil(64) as usize)?
         } else {
             slots.start + remaining_bits.trailing_zeros()
         };
-        (found < slots.end).then_some(found)
+        (found_slot < slots.end).then_some(found_slot)
     }
 
     #[allow(clippy::cast_possible_truncation)] // Slot indices are below 2^23.
@@ -121,12 +121,12 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
     }
 
     pub(super) fn count_occupied(&self, slots: Range<u32>) -> u32 {
-        let count = |word: u32| {
+        let count_in_word = |word: u32| {
             let (first_bit, end_bit) = (slots.start.max(64 * word), slots.end.min(64 * word + 64));
             let bits = u64::MAX >> (64 - (end_bit - first_bit)) << (first_bit % 64);
             (self.occupied_bitmap[word as usize] & bits).count_ones()
         };
-        (slots.start / 64..slots.end.div_ceil(64)).map(count).sum()
+        (slots.start / 64..slots.end.div_ceil(64)).map(count_in_word).sum()
     }
 
     #[inline]
@@ -170,11 +170,11 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
 
     /// Links an entry to the front of the late slot.
     pub(super) fn link_late<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
-        let late = Geometry::<LEVEL_BITS, LEVELS>::LATE_SLOT;
-        if self.is_empty(late) {
+        let late_slot = Geometry::<LEVEL_BITS, LEVELS>::LATE_SLOT;
+        if self.is_empty(late_slot) {
             self.last_late_entry = entry.index();
         }
-        self.link(storage, late, entry);
+        self.link(storage, late_slot, entry);
     }
 
     /// Unlinks entry `first` from the front of a slot other than the late slot; `next` is the entry

@@ -100,7 +100,7 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 pub fn run_in<F: Future>(runtime: Runtime, future: F) -> io::Result<F::Output> {
     // Fails if the thread already has a wheel, which it then keeps.
     let _ = Config::new().tick(DEFAULT_TICK).install();
-    let ended = catch_unwind(AssertUnwindSafe(|| {
+    let run_result = catch_unwind(AssertUnwindSafe(|| {
         runtime.enter(|| {
             let driver = spawn_driver()?;
             block_on(&runtime, driver, future)
@@ -108,7 +108,7 @@ pub fn run_in<F: Future>(runtime: Runtime, future: F) -> io::Result<F::Output> {
     }));
     // Drops the tasks outside of unwinding, because their destructors may panic too.
     drop(runtime);
-    ended.unwrap_or_else(|panic| resume_unwind(panic))
+    run_result.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 /// Runs `future` as [`Runtime::block_on`] does, and turns the wheel in each round. Fails if the

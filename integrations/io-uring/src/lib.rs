@@ -56,7 +56,7 @@ pub const WAKE_USER_DATA: u64 = u64::MAX;
 
 /// The maximum length of one wait. Longer waits could overflow, because the kernel adds nanoseconds
 /// without a check.
-const MAX_WAIT: Duration = Duration::from_secs(365 * 86_400);
+const WAIT_MAX: Duration = Duration::from_secs(365 * 86_400);
 
 /// Drives a thread's wheel from a loop over `io_uring`, as in the [example](crate). Use a driver
 /// with only one ring. A driver cannot be sent to another thread.
@@ -66,7 +66,7 @@ pub struct Driver {
     /// The eventfd to which the wake hook writes.
     wake_fd: Arc<OwnedFd>,
     /// True while the ring polls the eventfd.
-    is_polled: bool,
+    is_eventfd_polled: bool,
     /// A driving task that is never polled: registers a driver of the wheel until it is dropped.
     /// Also makes `Driver` `!Send`, because `submit_and_wait` uses the current thread's wheel.
     _registration: Box<dyn Any>,
@@ -87,7 +87,7 @@ impl Driver {
         let signal_wake = move || _ = rustix::io::write(&*hook_fd, &1_u64.to_ne_bytes());
         config.wake_hook(signal_wake).install()?;
         let registration = Box::new(corewheel::future::drive(|_| future::pending::<()>()));
-        Ok(Self { wake_fd, is_polled: false, _registration: registration })
+        Ok(Self { wake_fd, is_eventfd_polled: false, _registration: registration })
     }
 
     /// Submits the queue and waits for a completion, the wheel's next deadline, or an urgent
@@ -108,27 +108,27 @@ impl Driver {
     /// count as success. [`io::ErrorKind::Unsupported`] before Linux 5.11, or if the ring polls for
     /// completions (`setup_iopoll`).
     pub fn submit_and_wait(&mut self, ring: &mut IoUring) -> io::Result<()> {
-        let unsupported = |reason| Err(io::Error::new(io::ErrorKind::Unsupported, reason));
+        let unsupported_error = |reason| Err(io::Error::new(io::ErrorKind::Unsupported, reason));
         if !ring.params().is_feature_ext_arg() {
-            return unsupported("waiting with a timeout needs Linux 5.11 or later");
+            return unsupported_error("waiting with a timeout needs Linux 5.11 or later");
         }
         if ring.params().is_setup_iopoll() {
-            return unsupported("a ring with IOPOLL cannot poll the driver's eventfd");
+            return unsupported_error("a ring with IOPOLL cannot poll the driver's eventfd");
         }
-        if !self.is_polled && !self.queue_poll(ring)? {
+        if !self.is_eventfd_polled && !self.queue_poll(ring)? {
             return Ok(()); // the queue is full until completions are taken
         }
         // From here on, urgent requests write to the eventfd.
         let sleep = local_timer().prepare_sleep();
-        let waited = match sleep.timeout() {
+        let wait_result = match sleep.timeout() {
             None => ring.submit_and_wait(1),
             Some(timeout) => {
-                let timeout = Timespec::from(timeout.min(MAX_WAIT));
+                let timeout = Timespec::from(timeout.min(WAIT_MAX));
                 ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&timeout))
             }
         };
         drop(sleep);
-        ignore_transient(waited)
+        ignore_transient_errors(wait_result)
     }
 
     /// Returns true if `completion` belongs to the driver; the loop then only needs to call `turn`.
@@ -137,7 +137,7 @@ impl Driver {
         if completion.user_data() != WAKE_USER_DATA {
             return false;
         }
-        self.is_polled = false;
+        self.is_eventfd_polled = false;
         // Resets the eventfd until the next wake. The read fails if the eventfd was reset already.
         let _ = rustix::io::read(&*self.wake_fd, &mut [0; 8]);
         true
@@ -147,18 +147,18 @@ impl Driver {
     /// full.
     #[allow(unsafe_code)]
     fn queue_poll(&mut self, ring: &mut IoUring) -> io::Result<bool> {
-        let readable = u32::from(PollFlags::IN.bits());
-        let poll = opcode::PollAdd::new(Fd(self.wake_fd.as_raw_fd()), readable)
+        let readable_flag = u32::from(PollFlags::IN.bits());
+        let poll = opcode::PollAdd::new(Fd(self.wake_fd.as_raw_fd()), readable_flag)
             .build()
             .user_data(WAKE_USER_DATA);
         if ring.submission().is_full() {
-            ignore_transient(ring.submit())?;
+            ignore_transient_errors(ring.submit())?;
         }
         // SAFETY: the entry refers to no memory. The submission gives the kernel its own reference
         // to the file. If the file is closed before the submission, the poll fails, or polls
         // another file.
-        self.is_polled = unsafe { ring.submission().push(&poll) }.is_ok();
-        Ok(self.is_polled)
+        self.is_eventfd_polled = unsafe { ring.submission().push(&poll) }.is_ok();
+        Ok(self.is_eventfd_polled)
     }
 }
 
@@ -169,7 +169,7 @@ pub fn is_io_uring_unavailable(error: &io::Error) -> bool {
 }
 
 /// Ignores timeouts, interruptions and `EBUSY`. After `EBUSY`, the caller must take completions.
-fn ignore_transient(result: io::Result<usize>) -> io::Result<()> {
+fn ignore_transient_errors(result: io::Result<usize>) -> io::Result<()> {
     match result.as_ref().err().and_then(Errno::from_io_error) {
         Some(Errno::TIME | Errno::INTR | Errno::BUSY) => Ok(()),
         _ => result.map(drop),

@@ -61,7 +61,7 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     // The driver is not a task, because monoio never drops a task that waits for a descriptor.
     let driver = Rc::new(RefCell::new(Some(Box::pin(drive()))));
     let driver_of_main = Rc::clone(&driver);
-    let ended = catch_unwind(AssertUnwindSafe(|| {
+    let run_result = catch_unwind(AssertUnwindSafe(|| {
         runtime.block_on(async move {
             let mut future = pin!(future);
             poll_fn(|cx| {
@@ -75,7 +75,7 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     }));
     // Drops the driver: after a panic of a task, monoio may never drop the main future.
     driver.take();
-    Ok(ended.unwrap_or_else(|panic| resume_unwind(panic)))
+    Ok(run_result.unwrap_or_else(|panic| resume_unwind(panic)))
 }
 
 /// Returns a future that drives this thread's wheel and never ends. Spawn the future on the
@@ -92,7 +92,7 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 /// Panics if the thread cannot have a wheel, because it is exiting or 16,384 shards exist.
 #[track_caller]
 pub fn drive() -> impl Future<Output = Infallible> {
-    let fallback = corewheel::future::drive(time::sleep);
+    let fallback_driver = corewheel::future::drive(time::sleep);
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let timer = corewheel::local_timer().timer_fd();
     async move {
@@ -100,7 +100,7 @@ pub fn drive() -> impl Future<Output = Infallible> {
         if let Ok(timer) = timer {
             let _ = drive_by_descriptor(timer).await;
         }
-        fallback.await
+        fallback_driver.await
     }
 }
 

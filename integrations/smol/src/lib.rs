@@ -50,10 +50,10 @@ pub fn run<F: Future>(tasks: &LocalExecutor<'_>, future: F) -> F::Output {
     let _ = Config::new().tick(DEFAULT_TICK).install();
     // The driver must be a task: the executor runs many tasks before it polls `future` again.
     let driver = tasks.spawn(drive());
-    let ended = catch_unwind(AssertUnwindSafe(|| {
-        let mut running = pin!(tasks.run(future));
+    let run_result = catch_unwind(AssertUnwindSafe(|| {
+        let mut tasks_and_future = pin!(tasks.run(future));
         async_io::block_on(poll_fn(|cx| {
-            let output = running.as_mut().poll(cx);
+            let output = tasks_and_future.as_mut().poll(cx);
             if output.is_pending() {
                 // Fires timers that became due while tasks ran, before the reactor wakes more
                 // tasks.
@@ -67,7 +67,7 @@ pub fn run<F: Future>(tasks: &LocalExecutor<'_>, future: F) -> F::Output {
     // Waits until the executor has dropped the driver, which would otherwise live until the
     // executor next runs.
     async_io::block_on(tasks.run(driver.cancel()));
-    ended.unwrap_or_else(|panic| resume_unwind(panic))
+    run_result.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 /// Returns a future that drives this thread's wheel and never ends; see

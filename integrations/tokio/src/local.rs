@@ -182,9 +182,9 @@ fn create_driver(
 ) -> io::Result<impl Future<Output = io::Result<Infallible>> + use<>> {
     // Fails if the thread already has a wheel, which it then keeps.
     let _ = Config::new().tick(DEFAULT_TICK).install();
-    let _runtime = runtime.enter();
-    let (timer, guard) = register()?;
-    Ok(drive(timer, guard))
+    let _enter_guard = runtime.enter();
+    let (timer, driver_guard) = register_descriptor()?;
+    Ok(drive(timer, driver_guard))
 }
 
 /// Runs `future` in a `LocalSet`, and drives the thread's wheel. The caller must drop `driver`
@@ -196,17 +196,17 @@ fn block_on<F: Future>(
     future: F,
 ) -> io::Result<F::Output> {
     let tasks = LocalSet::new();
-    let mut running = pin!(tasks.run_until(future));
+    let mut tasks_and_future = pin!(tasks.run_until(future));
     runtime.block_on(poll_fn(|cx| {
         time::request_event_polls();
         // Lets callbacks spawn tasks on the `LocalSet`.
-        let set = tasks.enter();
+        let enter_guard = tasks.enter();
         local_timer().turn_within(TURN_BUDGET);
         if let Poll::Ready(Err(error)) = driver.as_mut().poll(cx) {
             return Poll::Ready(Err(error));
         }
-        drop(set);
-        running.as_mut().poll(cx).map(Ok)
+        drop(enter_guard);
+        tasks_and_future.as_mut().poll(cx).map(Ok)
     }))
 }
 
@@ -234,8 +234,8 @@ fn block_on<F: Future>(
 /// `enable_io`.
 #[track_caller]
 pub fn spawn_driver() -> io::Result<JoinHandle<io::Result<Infallible>>> {
-    let (timer, guard) = register()?;
-    Ok(task::spawn_local(drive(timer, guard)))
+    let (timer, driver_guard) = register_descriptor()?;
+    Ok(task::spawn_local(drive(timer, driver_guard)))
 }
 
 /// Marks this thread's wheel as driven, until this value is dropped.
@@ -246,9 +246,9 @@ impl DriverGuard {
     fn new() -> io::Result<Self> {
         THREAD_TIMERS.with_borrow_mut(|timers| {
             if timers.is_some() {
-                let text =
+                let error_text =
                     "this thread's wheel has a driver already: call `run` or `spawn_driver` once";
-                return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+                return Err(io::Error::new(io::ErrorKind::AlreadyExists, error_text));
             }
             *timers = Some(Timers::new(&[local_timer().shard_ref()]));
             Ok(Self(()))
@@ -266,18 +266,18 @@ impl Drop for DriverGuard {
 /// Registers the descriptor of this thread's wheel in the current runtime, and arms the descriptor.
 #[allow(unsafe_code)]
 #[track_caller]
-fn register() -> io::Result<(AsyncFd<TimerFd>, DriverGuard)> {
+fn register_descriptor() -> io::Result<(AsyncFd<TimerFd>, DriverGuard)> {
     let timer = local_timer().timer_fd()?;
-    let guard = DriverGuard::new()?;
+    let driver_guard = DriverGuard::new()?;
     // SAFETY: a `TimerFd` owns its descriptor, which stays open and the same while the `TimerFd`
     // lives.
     let timer = unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE) }?;
     timer.get_ref().arm();
-    Ok((timer, guard))
+    Ok((timer, driver_guard))
 }
 
 /// Drives the wheel. Returns only when the runtime's I/O driver has ended.
-async fn drive(timer: AsyncFd<TimerFd>, _guard: DriverGuard) -> io::Result<Infallible> {
+async fn drive(timer: AsyncFd<TimerFd>, _driver_guard: DriverGuard) -> io::Result<Infallible> {
     loop {
         // Clears the readiness before the turn arms the descriptor, so that each later event is a
         // new edge.

@@ -102,7 +102,7 @@ enum CalibrationState {
         previous_rate: Option<RateBounds>,
     },
     Calibrated {
-        previous: Anchor,
+        previous_anchor: Anchor,
         rate: RateBounds,
     },
 }
@@ -125,7 +125,12 @@ impl ClockEstimator {
             anchor,
             rate: RateBounds { min: 0, max: 0 },
         };
-        Self { window, calibration: CalibrationState::NoAnchor, recent_fault_count: 0, last_fault_nanos: 0 }
+        Self {
+            window,
+            calibration: CalibrationState::NoAnchor,
+            recent_fault_count: 0,
+            last_fault_nanos: 0,
+        }
     }
 
     /// Returns bounds on the clock's time at `count`. Returns `None` if the caller must read the
@@ -163,8 +168,8 @@ impl ClockEstimator {
             CalibrationState::Calibrating { start_anchor, previous_rate } => {
                 self.advance_calibration(start_anchor, previous_rate, anchor);
             }
-            CalibrationState::Calibrated { previous, rate }
-                if rate.is_consistent_with(previous, anchor) =>
+            CalibrationState::Calibrated { previous_anchor, rate }
+                if rate.is_consistent_with(previous_anchor, anchor) =>
             {
                 self.set_anchor(rate, anchor);
             }
@@ -194,7 +199,7 @@ impl ClockEstimator {
     }
 
     fn set_anchor(&mut self, rate: RateBounds, anchor: Anchor) {
-        self.calibration = CalibrationState::Calibrated { previous: anchor, rate };
+        self.calibration = CalibrationState::Calibrated { previous_anchor: anchor, rate };
         let window_counts = (WINDOW_MAX_NANOS << 32) / rate.max;
         let anchor_span = anchor.count_after.checked_sub(anchor.count_before);
         if anchor_span.is_some_and(|anchor_span| {
@@ -213,9 +218,11 @@ impl ClockEstimator {
     fn record_fault(&mut self, anchor: Anchor) -> bool {
         let previous_fault_is_forgotten =
             anchor.clock_nanos.saturating_sub(self.last_fault_nanos) > FAULT_FORGOTTEN_AFTER_NANOS;
-        self.recent_fault_count = if previous_fault_is_forgotten { 1 } else { self.recent_fault_count + 1 };
+        self.recent_fault_count =
+            if previous_fault_is_forgotten { 1 } else { self.recent_fault_count + 1 };
         self.last_fault_nanos = anchor.clock_nanos;
-        self.calibration = CalibrationState::Calibrating { start_anchor: anchor, previous_rate: None };
+        self.calibration =
+            CalibrationState::Calibrating { start_anchor: anchor, previous_rate: None };
         self.recent_fault_count < FAULTS_MAX
     }
 }
@@ -224,19 +231,21 @@ impl RateBounds {
     /// Measures the rate between two anchors. Returns `None` if these anchors do not give a precise
     /// rate.
     fn measure(start_anchor: Anchor, anchor: Anchor) -> Option<Self> {
-        let nanos = anchor
+        let fixed_point_nanos = anchor
             .clock_nanos
             .checked_sub(start_anchor.clock_nanos)
             .filter(|&nanos| nanos <= CALIBRATION_MAX_NANOS)?
             << 32;
         let counts_min = anchor.count_before.checked_sub(start_anchor.count_after)?;
         let counts_max = anchor.count_after.checked_sub(start_anchor.count_before)?;
-        let rate =
-            Self { min: nanos.checked_div(counts_max)?, max: nanos.checked_div(counts_min)? + 1 };
+        let rate = Self {
+            min: fixed_point_nanos.checked_div(counts_max)?,
+            max: fixed_point_nanos.checked_div(counts_min)? + 1,
+        };
         // If the thread was interrupted while it took an anchor, the bounds are far apart. If the
         // interrupted thread moved to a core whose counter lags, `min` may exceed `max`.
-        let difference = rate.max.checked_sub(rate.min)?;
-        (difference <= rate.min / RATE_TOLERANCE_DIVISOR).then_some(rate)
+        let width = rate.max.checked_sub(rate.min)?;
+        (width <= rate.min / RATE_TOLERANCE_DIVISOR).then_some(rate)
     }
 
     fn agrees_with(self, other: Self) -> bool {

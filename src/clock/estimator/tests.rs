@@ -41,12 +41,12 @@ impl SimulatedMachine {
     }
 
     fn calibrated(seed: u64) -> Self {
-        let mut tsc = Self::new(seed);
-        while tsc.counter_readings == 0 {
-            tsc.advance(900);
-            tsc.read_and_check();
+        let mut machine = Self::new(seed);
+        while machine.counter_readings == 0 {
+            machine.advance(900);
+            machine.read_and_check();
         }
-        tsc
+        machine
     }
 
     fn count(&self) -> u64 {
@@ -111,14 +111,14 @@ const READING_COUNT: u32 = 20_000;
 
 #[test]
 fn readings_are_exact_during_the_short_calibration() {
-    let mut tsc = SimulatedMachine::new(1);
-    let start_nanos = tsc.nanos;
-    while tsc.counter_readings == 0 {
-        tsc.advance(1_000);
-        let (true_nanos, reading) = tsc.read();
-        assert!(tsc.counter_readings > 0 || reading == Reading::exact(true_nanos));
+    let mut machine = SimulatedMachine::new(1);
+    let start_nanos = machine.nanos;
+    while machine.counter_readings == 0 {
+        machine.advance(1_000);
+        let (true_nanos, reading) = machine.read();
+        assert!(machine.counter_readings > 0 || reading == Reading::exact(true_nanos));
     }
-    assert!(tsc.nanos - start_nanos < 3 * CALIBRATION_MIN_NANOS);
+    assert!(machine.nanos - start_nanos < 3 * CALIBRATION_MIN_NANOS);
 }
 
 #[test]
@@ -168,139 +168,139 @@ fn a_calibration_has_a_minimum_length() {
 
 #[test]
 fn calibration_ends_when_two_rates_agree() {
-    let mut tsc = SimulatedMachine::new(3);
+    let mut machine = SimulatedMachine::new(3);
     for factor in [1, 1, 2, 2] {
-        assert!(!matches!(tsc.estimator.calibration, CalibrationState::Calibrated { .. }));
-        tsc.counter_speed = factor * COUNTS_PER_MICROSECOND;
-        tsc.advance(CALIBRATION_MIN_NANOS);
-        tsc.read_and_check();
+        assert!(!matches!(machine.estimator.calibration, CalibrationState::Calibrated { .. }));
+        machine.counter_speed = factor * COUNTS_PER_MICROSECOND;
+        machine.advance(CALIBRATION_MIN_NANOS);
+        machine.read_and_check();
     }
-    assert!(matches!(tsc.estimator.calibration, CalibrationState::Calibrated { .. }));
+    assert!(matches!(machine.estimator.calibration, CalibrationState::Calibrated { .. }));
 }
 
 #[test]
 fn most_readings_do_not_read_the_clock() {
-    let mut tsc = SimulatedMachine::calibrated(2);
-    let before = tsc.counter_readings;
+    let mut machine = SimulatedMachine::calibrated(2);
+    let before = machine.counter_readings;
     for _ in 0..1000 {
-        tsc.advance(100);
-        tsc.read_and_check();
+        machine.advance(100);
+        machine.read_and_check();
     }
-    assert!(tsc.counter_readings - before > 980);
+    assert!(machine.counter_readings - before > 980);
 }
 
 #[test]
 fn readings_contain_the_time_of_a_steered_clock() {
     for seed in 0..8 {
-        let mut tsc = SimulatedMachine::new(seed);
+        let mut machine = SimulatedMachine::new(seed);
         for _ in 0..20 {
             // Makes the simulated clock up to 11 % faster or slower, as the kernel may do. With a
             // slower clock, the counter counts more per microsecond of the clock.
-            tsc.counter_speed = tsc
+            machine.counter_speed = machine
                 .random
                 .u64(COUNTS_PER_MICROSECOND * 100 / 111 + 1..COUNTS_PER_MICROSECOND * 100 / 89);
-            tsc.read_often_and_check(READING_COUNT / 20);
+            machine.read_often_and_check(READING_COUNT / 20);
         }
-        assert_eq!(tsc.estimator.recent_fault_count, 0, "a steered clock causes no fault");
-        assert!(tsc.counter_readings > u64::from(READING_COUNT / 4));
+        assert_eq!(machine.estimator.recent_fault_count, 0, "a steered clock causes no fault");
+        assert!(machine.counter_readings > u64::from(READING_COUNT / 4));
     }
 }
 
 #[test]
 fn readings_contain_the_time_despite_interruptions() {
-    let mut tsc = SimulatedMachine::new(3);
+    let mut machine = SimulatedMachine::new(3);
     for _ in 0..20 {
-        tsc.max_pause_nanos = tsc.random.u64(10..5_000);
-        tsc.read_often_and_check(READING_COUNT / 20);
+        machine.max_pause_nanos = machine.random.u64(10..5_000);
+        machine.read_often_and_check(READING_COUNT / 20);
     }
-    tsc.max_pause_nanos = 100_000;
-    tsc.read_often_and_check(100);
-    assert_eq!(tsc.estimator.recent_fault_count, 0);
+    machine.max_pause_nanos = 100_000;
+    machine.read_often_and_check(100);
+    assert_eq!(machine.estimator.recent_fault_count, 0);
 }
 
 #[test]
 fn readings_stay_correct_after_a_jump_behind_the_anchor() {
     for counts in [50, 20 * COUNTS_PER_MICROSECOND, 1_000_000 * COUNTS_PER_MICROSECOND] {
-        let mut tsc = SimulatedMachine::calibrated(4);
+        let mut machine = SimulatedMachine::calibrated(4);
         // Advances past the end of the anchor's window, so that the next reading sets a new anchor.
-        tsc.advance(50_000);
-        tsc.read_and_check();
-        tsc.jump_counter(-(counts + COUNTS_PER_MICROSECOND).cast_signed());
-        tsc.read_and_check();
+        machine.advance(50_000);
+        machine.read_and_check();
+        machine.jump_counter(-(counts + COUNTS_PER_MICROSECOND).cast_signed());
+        machine.read_and_check();
         assert!(
-            counts < COUNTS_PER_MICROSECOND || tsc.estimator.recent_fault_count == 1,
+            counts < COUNTS_PER_MICROSECOND || machine.estimator.recent_fault_count == 1,
             "jump by {counts}"
         );
-        tsc.read_often_and_check(READING_COUNT);
+        machine.read_often_and_check(READING_COUNT);
     }
 }
 
 #[test]
 fn readings_stay_correct_after_a_jump_beyond_the_window() {
     for counts in [17 * COUNTS_PER_MICROSECOND, 1_000_000 * COUNTS_PER_MICROSECOND] {
-        let mut tsc = SimulatedMachine::calibrated(5);
-        tsc.jump_counter(counts.cast_signed());
-        tsc.read_and_check();
-        assert_eq!(tsc.estimator.recent_fault_count, 1);
-        tsc.read_often_and_check(READING_COUNT);
+        let mut machine = SimulatedMachine::calibrated(5);
+        machine.jump_counter(counts.cast_signed());
+        machine.read_and_check();
+        assert_eq!(machine.estimator.recent_fault_count, 1);
+        machine.read_often_and_check(READING_COUNT);
     }
 }
 
 #[test]
 fn readings_stay_correct_while_the_counter_stops() {
-    let mut tsc = SimulatedMachine::calibrated(6);
-    let counter_readings = tsc.counter_readings;
-    tsc.read_and_check();
-    tsc.counter_speed = 0;
-    tsc.advance(1);
-    tsc.read_often_and_check(100);
-    assert!(tsc.counter_readings <= counter_readings + 1, "a stopped counter was used");
-    assert!(tsc.estimator.recent_fault_count > 0);
-    tsc.counter_speed = COUNTS_PER_MICROSECOND;
-    tsc.read_often_and_check(READING_COUNT);
+    let mut machine = SimulatedMachine::calibrated(6);
+    let counter_readings = machine.counter_readings;
+    machine.read_and_check();
+    machine.counter_speed = 0;
+    machine.advance(1);
+    machine.read_often_and_check(100);
+    assert!(machine.counter_readings <= counter_readings + 1, "a stopped counter was used");
+    assert!(machine.estimator.recent_fault_count > 0);
+    machine.counter_speed = COUNTS_PER_MICROSECOND;
+    machine.read_often_and_check(READING_COUNT);
 }
 
 #[test]
 fn readings_stay_correct_when_the_counter_wraps_around() {
-    let mut tsc = SimulatedMachine::new(7);
-    tsc.counter_thousandths = ((1 << 64) - 20_000 * u128::from(COUNTS_PER_MICROSECOND)) * 1000;
-    while tsc.count() > u64::MAX / 2 {
-        tsc.advance(120);
-        tsc.read_and_check();
+    let mut machine = SimulatedMachine::new(7);
+    machine.counter_thousandths = ((1 << 64) - 20_000 * u128::from(COUNTS_PER_MICROSECOND)) * 1000;
+    while machine.count() > u64::MAX / 2 {
+        machine.advance(120);
+        machine.read_and_check();
     }
-    tsc.read_often_and_check(READING_COUNT);
-    assert!(tsc.estimator.recent_fault_count <= 1 && !tsc.is_abandoned);
+    machine.read_often_and_check(READING_COUNT);
+    assert!(machine.estimator.recent_fault_count <= 1 && !machine.is_abandoned);
 }
 
 #[test]
 fn a_jump_within_the_window_is_detected_by_the_next_anchor() {
     let jump = 8 * COUNTS_PER_MICROSECOND;
-    let mut tsc = SimulatedMachine::calibrated(8);
-    tsc.advance(100_000);
-    tsc.read_and_check();
-    tsc.jump_counter(jump.cast_signed());
-    tsc.advance(100);
-    let (true_nanos, reading) = tsc.read();
+    let mut machine = SimulatedMachine::calibrated(8);
+    machine.advance(100_000);
+    machine.read_and_check();
+    machine.jump_counter(jump.cast_signed());
+    machine.advance(100);
+    let (true_nanos, reading) = machine.read();
     assert!(reading.min <= true_nanos + 8_000);
-    tsc.advance(12_000);
-    tsc.read_and_check();
-    assert_eq!(tsc.estimator.recent_fault_count, 1);
-    tsc.read_often_and_check(READING_COUNT);
+    machine.advance(12_000);
+    machine.read_and_check();
+    assert_eq!(machine.estimator.recent_fault_count, 1);
+    machine.read_often_and_check(READING_COUNT);
 }
 
 #[test]
 fn min_exceeds_the_time_by_at_most_max_width() {
-    let mut tsc = SimulatedMachine::new(9);
+    let mut machine = SimulatedMachine::new(9);
     for _ in 0..READING_COUNT {
-        if tsc.random.u32(..50) == 0 {
-            let jump_bits = tsc.random.u32(..40);
-            let jump = tsc.random.i64(-(1 << jump_bits)..=1 << jump_bits);
-            tsc.jump_counter(jump);
-            tsc.estimator.recent_fault_count = 0;
+        if machine.random.u32(..50) == 0 {
+            let jump_bits = machine.random.u32(..40);
+            let jump = machine.random.i64(-(1 << jump_bits)..=1 << jump_bits);
+            machine.jump_counter(jump);
+            machine.estimator.recent_fault_count = 0;
         }
-        let nanos = tsc.random.u64(1..5_000);
-        tsc.advance(nanos);
-        let (true_nanos, reading) = tsc.read();
+        let nanos = machine.random.u64(1..5_000);
+        machine.advance(nanos);
+        let (true_nanos, reading) = machine.read();
         assert!(
             reading.min <= true_nanos + READING_WIDTH_MAX_NANOS,
             "{reading:?} is ahead of {true_nanos}"
@@ -311,46 +311,46 @@ fn min_exceeds_the_time_by_at_most_max_width() {
 
 #[test]
 fn a_counter_with_repeated_faults_is_abandoned() {
-    let mut tsc = SimulatedMachine::calibrated(10);
-    let start_nanos = tsc.nanos;
-    while !tsc.is_abandoned {
-        let counter_readings = tsc.counter_readings;
-        tsc.advance(700);
-        tsc.read();
-        if tsc.counter_readings > counter_readings {
+    let mut machine = SimulatedMachine::calibrated(10);
+    let start_nanos = machine.nanos;
+    while !machine.is_abandoned {
+        let counter_readings = machine.counter_readings;
+        machine.advance(700);
+        machine.read();
+        if machine.counter_readings > counter_readings {
             // Changes the counter's speed after each clock reading that was estimated from the
             // counter alone.
-            tsc.counter_speed = 3 * COUNTS_PER_MICROSECOND - tsc.counter_speed;
-            tsc.advance(20_000);
+            machine.counter_speed = 3 * COUNTS_PER_MICROSECOND - machine.counter_speed;
+            machine.advance(20_000);
         }
     }
-    assert!(tsc.nanos - start_nanos < 100 * CALIBRATION_MIN_NANOS);
-    tsc.read_often_and_check(100);
+    assert!(machine.nanos - start_nanos < 100 * CALIBRATION_MIN_NANOS);
+    machine.read_often_and_check(100);
 }
 
 #[test]
 fn faults_more_than_a_minute_apart_are_forgiven() {
-    let mut tsc = SimulatedMachine::calibrated(11);
+    let mut machine = SimulatedMachine::calibrated(11);
     for _ in 0..2 * FAULTS_MAX {
-        tsc.jump_counter((1000 * COUNTS_PER_MICROSECOND).cast_signed());
-        tsc.read_and_check();
-        assert_eq!(tsc.estimator.recent_fault_count, 1);
-        tsc.advance(FAULT_FORGOTTEN_AFTER_NANOS + 1);
-        tsc.read_often_and_check(READING_COUNT / 100);
+        machine.jump_counter((1000 * COUNTS_PER_MICROSECOND).cast_signed());
+        machine.read_and_check();
+        assert_eq!(machine.estimator.recent_fault_count, 1);
+        machine.advance(FAULT_FORGOTTEN_AFTER_NANOS + 1);
+        machine.read_often_and_check(READING_COUNT / 100);
     }
-    assert!(!tsc.is_abandoned);
+    assert!(!machine.is_abandoned);
 }
 
 #[test]
 fn a_wide_anchor_opens_no_window() {
-    let mut tsc = SimulatedMachine::calibrated(12);
-    let before = tsc.count();
-    tsc.advance(3_000);
-    let nanos = tsc.nanos;
-    tsc.advance(3_000);
-    let after = tsc.count();
-    assert!(tsc.estimator.update(anchor(before, nanos, after)));
-    assert_eq!(tsc.estimator.estimate_at(after + 10), None);
+    let mut machine = SimulatedMachine::calibrated(12);
+    let before = machine.count();
+    machine.advance(3_000);
+    let nanos = machine.nanos;
+    machine.advance(3_000);
+    let after = machine.count();
+    assert!(machine.estimator.update(anchor(before, nanos, after)));
+    assert_eq!(machine.estimator.estimate_at(after + 10), None);
 }
 
 /// Between the two counts of `start_anchor`, the thread moved to a core whose counter lags.
@@ -404,7 +404,10 @@ fn anchors_are_consistent_to_the_nanosecond() {
         [998, 999, 1_000, 1_001, 1_002].map(is_consistent),
         [false, true, true, true, false]
     );
-    assert!(!rate.is_consistent_with(exact_anchor(7, 5), exact_anchor(1_007, 4)), "the clock went back");
+    assert!(
+        !rate.is_consistent_with(exact_anchor(7, 5), exact_anchor(1_007, 4)),
+        "the clock went back"
+    );
     assert!(
         !rate.is_consistent_with(exact_anchor(7, 5), exact_anchor(6, 1_005)),
         "the counter went back"

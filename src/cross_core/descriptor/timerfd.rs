@@ -81,8 +81,9 @@ impl TimerDescriptor {
         let deadline = deadline.unwrap_or(NO_DEADLINE_ARMED);
         let trigger_count = self.trigger_count_unless_triggering();
         // Both `Relaxed`: only the owner uses the two fields loaded here.
-        let is_armed = deadline == self.armed_deadline.load(Ordering::Relaxed);
-        if is_armed && trigger_count == Some(self.triggers_begun_when_armed.load(Ordering::Relaxed))
+        let is_armed_for_deadline = deadline == self.armed_deadline.load(Ordering::Relaxed);
+        if is_armed_for_deadline
+            && trigger_count == Some(self.triggers_begun_when_armed.load(Ordering::Relaxed))
         {
             return;
         }
@@ -118,9 +119,9 @@ impl TimerDescriptor {
         (triggers_begun == triggers_ended).then_some(triggers_begun)
     }
 
-    fn set_expiry(&self, after: Option<Duration>) {
+    fn set_expiry(&self, delay: Option<Duration>) {
         let expiry =
-            Itimerspec { it_interval: DISARMED, it_value: after.map_or(DISARMED, timespec) };
+            Itimerspec { it_interval: DISARMED, it_value: delay.map_or(DISARMED, timespec) };
         // `timerfd_settime` fails only for an invalid time, or for a descriptor that is no timerfd.
         timerfd_settime(&self.timerfd, TimerfdTimerFlags::empty(), &expiry)
             .expect("a timerfd can be armed");
@@ -136,8 +137,8 @@ impl AsFd for TimerDescriptor {
 /// An expiry of zero disarms a timerfd.
 const DISARMED: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-fn timespec(after: Duration) -> Timespec {
-    Timespec::try_from(after.clamp(Duration::from_nanos(1), ARM_DURATION_MAX))
+fn timespec(delay: Duration) -> Timespec {
+    Timespec::try_from(delay.clamp(Duration::from_nanos(1), ARM_DURATION_MAX))
         .expect("the kernel accepts such a duration")
 }
 

@@ -64,8 +64,10 @@ impl Backlog {
     #[inline(never)]
     fn begin_pass_with_messages(&mut self, mailbox: &Mailbox, budget: usize) -> bool {
         self.phase = MessagePhase::low_priority(budget);
-        let has_urgent_messages =
-            self.ready_by_priority[URGENT_INDEX].first | self.unreversed_urgent.first != 0 || mailbox.urgent.has_messages();
+        let has_urgent_messages = self.ready_by_priority[URGENT_INDEX].first_index
+            | self.unreversed_urgent.first_index
+            != 0
+            || mailbox.urgent.has_messages();
         if has_urgent_messages {
             self.begin_urgent_phase(mailbox);
         }
@@ -81,7 +83,8 @@ impl Backlog {
         let is_odd = !budget.is_multiple_of(2);
         self.last_odd_budget_favored_low ^= is_odd;
         let half_budget = *budget / 2 + usize::from(is_odd && self.last_odd_budget_favored_low);
-        let low_count = self.ready_by_priority[LOW_PRIORITY_INDEX].count() + mailbox.cancelled_count();
+        let low_count =
+            self.ready_by_priority[LOW_PRIORITY_INDEX].count() + mailbox.cancelled_count();
         self.budget_reserved_for_low = half_budget.min(low_count as usize);
         *budget -= self.budget_reserved_for_low;
     }
@@ -89,7 +92,8 @@ impl Backlog {
     /// Returns true if this pass may have low-priority messages to consume.
     #[inline]
     pub(crate) fn may_have_low_priority_messages(&self) -> bool {
-        self.phase.may_take_from_mailbox || self.ready_by_priority[LOW_PRIORITY_INDEX].first != 0
+        self.phase.may_take_from_mailbox
+            || self.ready_by_priority[LOW_PRIORITY_INDEX].first_index != 0
     }
 
     /// Returns true if the pass in progress still has to take messages out of the mailbox.
@@ -114,7 +118,7 @@ impl Backlog {
         node_and_link: impl FnOnce(u32) -> (N, u32),
     ) -> Option<(N, u32)> {
         let messages = &mut self.ready_by_priority[usize::from(self.phase.is_urgent)];
-        let index = messages.first;
+        let index = messages.first_index;
         if self.phase.budget == 0 || index == 0 {
             return None;
         }
@@ -136,18 +140,18 @@ impl Backlog {
         mailbox: &Mailbox,
         replace_link: impl FnMut(u32, u32) -> u32,
     ) -> bool {
-        let phase = usize::from(self.phase.is_urgent);
-        let has_message = self.ready_by_priority[phase].first != 0;
+        let priority_index = usize::from(self.phase.is_urgent);
+        let has_message = self.ready_by_priority[priority_index].first_index != 0;
         if !has_message && mem::take(&mut self.phase.may_take_from_mailbox) {
             if self.phase.is_urgent {
-                if self.unreversed_urgent.first == 0 {
+                if self.unreversed_urgent.first_index == 0 {
                     self.unreversed_urgent = mailbox.urgent.take_all();
                 }
                 self.reverse_urgent(REVERSED_MESSAGES_PER_TURN_MAX, replace_link);
             } else {
                 self.ready_by_priority[LOW_PRIORITY_INDEX] = mailbox.low_priority.take_all();
             }
-            if self.phase.budget > 0 && self.ready_by_priority[phase].first != 0 {
+            if self.phase.budget > 0 && self.ready_by_priority[priority_index].first_index != 0 {
                 return true;
             }
         }
@@ -165,16 +169,20 @@ impl Backlog {
         limit: usize,
         mut replace_link: impl FnMut(u32, u32) -> u32,
     ) {
-        let (mut source, mut target, mut moved_count) = (self.unreversed_urgent, self.reversed_urgent, 0);
-        while source.first != 0 && moved_count as usize != limit {
-            let third = replace_link(source.first, target.second);
-            (target.first, target.second) = (source.first, target.first);
-            (source.first, source.second) = (source.second, third);
+        let (mut unreversed, mut reversed, mut moved_count) =
+            (self.unreversed_urgent, self.reversed_urgent, 0);
+        while unreversed.first_index != 0 && moved_count as usize != limit {
+            let third_index = replace_link(unreversed.first_index, reversed.second_index);
+            (reversed.first_index, reversed.second_index) =
+                (unreversed.first_index, reversed.first_index);
+            (unreversed.first_index, unreversed.second_index) =
+                (unreversed.second_index, third_index);
             moved_count += 1;
         }
-        (source.count, target.count) = (source.count - moved_count, target.count + moved_count);
-        (self.unreversed_urgent, self.reversed_urgent) = (source, target);
-        if source.first == 0 {
+        (unreversed.count, reversed.count) =
+            (unreversed.count - moved_count, reversed.count + moved_count);
+        (self.unreversed_urgent, self.reversed_urgent) = (unreversed, reversed);
+        if unreversed.first_index == 0 {
             self.ready_by_priority[URGENT_INDEX] = mem::take(&mut self.reversed_urgent);
         }
     }
@@ -189,14 +197,15 @@ impl Backlog {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         let [low, urgent] = &self.ready_by_priority;
-        (urgent.first | low.first | self.unreversed_urgent.first) == 0
+        (urgent.first_index | low.first_index | self.unreversed_urgent.first_index) == 0
     }
 
     /// Returns the number of messages in the backlog. A number of at least `FIRST_INEXACT_COUNT`
     /// may be inexact.
     #[inline]
     pub(crate) fn message_count(&self) -> u32 {
-        let urgent = [self.ready_by_priority[URGENT_INDEX], self.unreversed_urgent, self.reversed_urgent];
+        let urgent =
+            [self.ready_by_priority[URGENT_INDEX], self.unreversed_urgent, self.reversed_urgent];
         let urgent: u32 = urgent.iter().map(MessageList::count).sum();
         urgent.min(FIRST_INEXACT_COUNT) + self.cancelled_count()
     }

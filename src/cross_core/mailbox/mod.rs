@@ -119,8 +119,8 @@ pub(crate) struct MailboxLink(AtomicU32);
 pub(crate) struct MessageList {
     /// The index of the first message, or 0 if the list is empty. The first message's link is the
     /// index of the third.
-    pub(crate) first: u32,
-    second: u32,
+    pub(crate) first_index: u32,
+    second_index: u32,
     count: u32,
 }
 
@@ -313,21 +313,25 @@ impl MessageList {
     fn from_head(head: u64) -> Self {
         let depth = count_in_head(head);
         let count = if depth < FIRST_INEXACT_COUNT { depth } else { UNKNOWN_COUNT };
-        Self { first: newest_in_head(head), second: second_in_head(head), count }
+        Self { first_index: newest_in_head(head), second_index: second_in_head(head), count }
     }
 
-    /// Returns the list without its first message. `third` is the first message's link, the index
+    /// Returns the list without its first message. `third_index` is the first message's link, the index
     /// of the third message.
     #[inline]
-    pub(crate) const fn without_first(self, third: u32) -> Self {
-        Self { first: self.second, second: third, count: self.count.wrapping_sub(1) }
+    pub(crate) const fn without_first(self, third_index: u32) -> Self {
+        Self {
+            first_index: self.second_index,
+            second_index: third_index,
+            count: self.count.wrapping_sub(1),
+        }
     }
 
     /// Returns the number of messages, or `FIRST_INEXACT_COUNT` if there are more or the number is
     /// unknown.
     #[inline]
     pub(crate) fn count(&self) -> u32 {
-        if self.first == 0 { 0 } else { self.count.min(FIRST_INEXACT_COUNT) }
+        if self.first_index == 0 { 0 } else { self.count.min(FIRST_INEXACT_COUNT) }
     }
 }
 

@@ -5,8 +5,10 @@ use std::iter;
 use super::*;
 use crate::limits::REVERSED_MESSAGES_PER_TURN_MAX;
 
-fn pack_head(depth: u32, second: u32, newest: u32) -> u64 {
-    u64::from(second) << SECOND_NEWEST_SHIFT | u64::from(newest) << NEWEST_SHIFT | u64::from(depth)
+fn pack_head(depth: u32, second_index: u32, newest: u32) -> u64 {
+    u64::from(second_index) << SECOND_NEWEST_SHIFT
+        | u64::from(newest) << NEWEST_SHIFT
+        | u64::from(depth)
 }
 
 const UNLIMITED: usize = usize::MAX;
@@ -88,14 +90,17 @@ fn the_owner_takes_all_messages_newest_first() {
             PushOutcome::Queued { depth: index, has_set_payload_flag: index == 1 }
         );
     }
-    assert_eq!((mailbox.depth(), mailbox.peek_messages().map(|list| list.first)), (3, [0, 3]));
+    assert_eq!(
+        (mailbox.depth(), mailbox.peek_messages().map(|list| list.first_index)),
+        (3, [0, 3])
+    );
     let is_taken = refill_or_end_phase(&mut backlog, &mailbox, &links);
     assert!(!is_taken && backlog.is_empty(), "the pass has begun without messages");
     assert!(!backlog.begin_pass(&mailbox, UNLIMITED));
     assert!(refill_or_end_phase(&mut backlog, &mailbox, &links));
     assert_eq!(
         (backlog.message_count(), backlog.ready_by_priority[0]),
-        (3, MessageList { first: 3, second: 2, count: 3 })
+        (3, MessageList { first_index: 3, second_index: 2, count: 3 })
     );
     assert_eq!(consume_phase(&mut backlog, &mailbox, &links), [3, 2, 1]);
     assert_eq!((backlog.is_empty(), backlog.message_count(), mailbox.depth()), (true, 0, 0));

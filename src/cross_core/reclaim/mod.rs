@@ -172,16 +172,16 @@ impl<T> EpochPointer<T> {
     /// `release`.
     #[allow(unsafe_code)]
     pub(crate) fn retract(&self, release: impl FnOnce(NonNull<T>) + Send + 'static) {
-        let Pinned(guard) = pin();
+        let Pinned(epoch_guard) = pin();
         // AcqRel. Acquire: the publisher's writes to the target happen before `release`, which may
         // free the target (pairs with `publish_if_empty`). Release: a thread that finds the cell
         // empty sees this thread's earlier writes (pairs with `load`).
-        let old_pointer = self.0.swap(Shared::null(), Ordering::AcqRel, &guard);
+        let old_pointer = self.0.swap(Shared::null(), Ordering::AcqRel, &epoch_guard);
         let Some(old_pointer) = NonNull::new(old_pointer.as_raw().cast_mut()) else { return };
         let release = move || release(old_pointer);
         // SAFETY: the closure may run later and on another thread, because `release` is `Send` and
         // `'static`, and `old_pointer` is only a pointer.
-        unsafe { guard.defer_unchecked(release) };
+        unsafe { epoch_guard.defer_unchecked(release) };
     }
 
     /// Returns the pointer, if any. The pointer's target lives until the thread unpins.
@@ -196,9 +196,11 @@ impl<T> EpochPointer<T> {
     #[allow(unsafe_code)]
     pub(crate) fn take_pointer(&mut self) -> Option<NonNull<T>> {
         // SAFETY: `self` is borrowed mutably, so no other thread can reach the cell.
-        let guard = unsafe { epoch::unprotected() };
+        let epoch_guard = unsafe { epoch::unprotected() };
         // Relaxed: the borrow of the cell is exclusive.
-        NonNull::new(self.0.swap(Shared::null(), Ordering::Relaxed, guard).as_raw().cast_mut())
+        NonNull::new(
+            self.0.swap(Shared::null(), Ordering::Relaxed, epoch_guard).as_raw().cast_mut(),
+        )
     }
 }
 

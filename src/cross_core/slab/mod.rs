@@ -94,7 +94,7 @@ pub(crate) use self::{
 use crate::{
     clock::tick::TimerSchedule,
     cross_core::{
-        call_site::{TimerOrigin, CallSite},
+        call_site::{CallSite, TimerOrigin},
         callback::{BuildInPlace, Callback, IntoCallback, SendCallback, take_closure},
         mailbox::MailboxLink,
         reclaim::{EpochPointer, Pinned},
@@ -120,7 +120,7 @@ struct PageCell {
 /// The table through which other threads reach one shard's nodes.
 #[derive(Debug)]
 pub(crate) struct Slab {
-    pages: Box<[PageCell]>,
+    page_cells: Box<[PageCell]>,
     room_bits: [AtomicU64; ROOM_BITMAP_WORDS],
     layout: PageLayout,
     /// True if payloads are callbacks. Other threads may add timers only if this field is true.
@@ -198,7 +198,7 @@ impl Slab {
 
     fn with_payload_type<T>(holds_callbacks: bool) -> (Arc<Self>, OwnerSlab<T>) {
         let slab = Arc::new(Self {
-            pages: PageCell::new_table(),
+            page_cells: PageCell::new_table(),
             room_bits: array::from_fn(|_| AtomicU64::new(0)),
             layout: PageLayout::for_payload::<T>(),
             holds_callbacks,
@@ -227,7 +227,7 @@ impl Slab {
 
     #[inline]
     fn page(&self, page_number: usize, pinned: &Pinned) -> Option<PagePtr> {
-        let cell = self.pages.get(page_number)?;
+        let cell = self.page_cells.get(page_number)?;
         cell.loom_ordering.acquire_before_load();
         Some(PagePtr(cell.page.load(pinned)?))
     }
@@ -237,8 +237,8 @@ impl Slab {
     #[inline(always)]
     pub(crate) fn take_remote_node(&self, pinned: Pinned) -> Option<TakenNode> {
         let hinted_page = self.hints.page_with_room_hint.get() as usize;
-        let taken = self.take_from_page(hinted_page, &pinned);
-        let (page, index) = taken.or_else(|| self.take_from_other_page(&pinned))?;
+        let page_and_index = self.take_from_page(hinted_page, &pinned);
+        let (page, index) = page_and_index.or_else(|| self.take_from_other_page(&pinned))?;
         Some(TakenNode { page, index, _pinned: pinned })
     }
 
@@ -247,14 +247,14 @@ impl Slab {
     #[inline(never)]
     fn take_from_other_page(&self, pinned: &Pinned) -> Option<(PagePtr, u32)> {
         let first_word = self.hints.page_with_room_hint.get() as usize / 64;
-        for word in (first_word..ROOM_BITMAP_WORDS).chain(0..first_word) {
+        for word_number in (first_word..ROOM_BITMAP_WORDS).chain(0..first_word) {
             // Relaxed: the bits are hints; `take_from_page` acquires the page and its free nodes.
-            let mut bits = self.room_bits[word].load(Ordering::Relaxed);
+            let mut bits = self.room_bits[word_number].load(Ordering::Relaxed);
             while bits != 0 {
-                let page_number = word * 64 + bits.trailing_zeros() as usize;
-                if let Some(taken) = self.take_from_page(page_number, pinned) {
+                let page_number = word_number * 64 + bits.trailing_zeros() as usize;
+                if let Some(page_and_index) = self.take_from_page(page_number, pinned) {
                     self.hints.page_with_room_hint.set(as_u32(page_number));
-                    return Some(taken);
+                    return Some(page_and_index);
                 }
                 self.clear_room_bit(page_number, pinned);
                 bits &= bits - 1;
@@ -289,7 +289,7 @@ impl Slab {
         self.room_bits[page_number / 64].fetch_and(!(1 << (page_number % 64)), Ordering::Acquire);
         let page = self.page(page_number, pinned);
         // SAFETY: a published page lives while the thread is pinned.
-        if page.is_some_and(|page| unsafe { page.header() }.free_list.has_free()) {
+        if page.is_some_and(|page| unsafe { page.header() }.free_list.has_free_nodes()) {
             self.set_room_bit(page_number);
         }
     }
@@ -345,10 +345,10 @@ impl Slab {
         let page = page::Page::<T>::allocate_page();
         // The hint may be too high, so the search wraps around to cell 1. Cell 0 is for the owner's
         // first page.
-        let hint = self.hints.vacant_cell_hint.get() as usize;
-        let mut numbers = (hint..PAGES_MAX).chain(1..hint);
+        let first_number = self.hints.vacant_cell_hint.get() as usize;
+        let mut page_numbers = (first_number..PAGES_MAX).chain(1..first_number);
         let Some(page_number) =
-            numbers.find(|&page_number| self.try_publish_page(page_number, page))
+            page_numbers.find(|&page_number| self.try_publish_page(page_number, page))
         else {
             // SAFETY: no other thread has seen the page.
             unsafe { page.free() };
@@ -359,7 +359,7 @@ impl Slab {
     }
 
     fn try_publish_page(&self, page_number: usize, page: PagePtr) -> bool {
-        let cell = &self.pages[page_number];
+        let cell = &self.page_cells[page_number];
         cell.loom_ordering.order_before_store();
         cell.page.publish_if_empty(page.0)
     }
@@ -367,7 +367,7 @@ impl Slab {
     /// Removes a page from the table. The owner must not free the page before deferred work has
     /// marked it as reclaimable.
     fn retract_page(&self, page_number: usize) {
-        let cell = &self.pages[page_number];
+        let cell = &self.page_cells[page_number];
         cell.loom_ordering.order_before_store();
         cell.page.retract(retired_pages::mark_reclaimable);
         self.hints.vacant_cell_hint.set_min(as_u32(page_number));
@@ -376,7 +376,7 @@ impl Slab {
 
 impl Drop for Slab {
     fn drop(&mut self) {
-        for page in self.pages.iter_mut().filter_map(|cell| cell.page.take_pointer()) {
+        for page in self.page_cells.iter_mut().filter_map(|cell| cell.page.take_pointer()) {
             // SAFETY: no thread uses a slab that is being dropped, its owner is gone, and no other
             // slab has the page.
             unsafe { PagePtr(page).free() };

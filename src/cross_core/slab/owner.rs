@@ -64,7 +64,7 @@ pub(crate) struct OwnerSlab<T> {
     /// unlimited between passes.
     pub(crate) trim_budget: u32,
     /// This type owns the payloads. The `Cell` makes this type `!Sync`.
-    payloads: PhantomData<(T, Cell<()>)>,
+    owned_payloads: PhantomData<(T, Cell<()>)>,
 }
 
 impl<T> OwnerSlab<T> {
@@ -72,12 +72,12 @@ impl<T> OwnerSlab<T> {
     ///
     /// The slab was made for payloads of type `T`, and has no other owner.
     pub(super) unsafe fn new(slab: Arc<Slab>) -> Self {
-        let first = Page::<T>::allocate_page();
-        let is_published = slab.try_publish_page(0, first);
+        let first_page = Page::<T>::allocate_page();
+        let is_published = slab.try_publish_page(0, first_page);
         debug_assert!(is_published, "the slab is new");
         Self {
             slab,
-            pages: PageTable::new(first),
+            pages: PageTable::new(first_page),
             place_allocator: PlaceAllocator::new(),
             adopted_page_numbers: Vec::new(),
             schedules_by_page: Vec::new(),
@@ -85,7 +85,7 @@ impl<T> OwnerSlab<T> {
             retired_pages: RefCell::default(),
             may_need_trim: false,
             trim_budget: u32::MAX,
-            payloads: PhantomData,
+            owned_payloads: PhantomData,
         }
     }
 
@@ -106,8 +106,8 @@ impl<T> OwnerSlab<T> {
 
     #[inline(always)]
     pub(crate) fn take_node(&mut self) -> Option<u32> {
-        if let Some(last) = self.place_allocator.take_last_freed() {
-            return Some(last);
+        if let Some(last_freed) = self.place_allocator.take_last_freed() {
+            return Some(last_freed);
         }
         self.take_from_current_page().or_else(|| self.take_from_other_page())
     }
@@ -131,9 +131,9 @@ impl<T> OwnerSlab<T> {
         if generation & REMOTE_GENERATION_BIT != 0 {
             return self.free_remote_node(index);
         }
-        let previous = self.place_allocator.replace_last_freed(index);
-        if previous != 0 {
-            self.put_in_free_list(previous);
+        let previous_freed = self.place_allocator.replace_last_freed(index);
+        if previous_freed != 0 {
+            self.put_in_free_list(previous_freed);
         }
     }
 
@@ -346,16 +346,16 @@ impl<T> OwnerSlab<T> {
     #[cold]
     #[inline(never)]
     pub(crate) fn put_last_freed_in_free_list(&mut self) {
-        if let Some(last) = self.place_allocator.take_last_freed() {
-            self.put_in_free_list(last);
+        if let Some(last_freed) = self.place_allocator.take_last_freed() {
+            self.put_in_free_list(last_freed);
         }
     }
 
-    /// Frees surplus pages by at most `trims_max` calls of [`trim_pages`](Self::trim_pages). If `trims_max`
+    /// Frees surplus pages by at most `max_trims` calls of [`trim_pages`](Self::trim_pages). If `max_trims`
     /// suffices, frees all surplus pages, except those that other threads may be reading.
-    pub(crate) fn trim_pages_repeatedly(&mut self, trims_max: usize) {
+    pub(crate) fn trim_pages_repeatedly(&mut self, max_trims: usize) {
         self.put_last_freed_in_free_list();
-        for _ in 0..trims_max.min(self.pages.numbers_end() / RETIRED_PAGES_MAX + 1) {
+        for _ in 0..max_trims.min(self.pages.numbers_end() / RETIRED_PAGES_MAX + 1) {
             if !self.may_need_trim {
                 break;
             }
@@ -398,11 +398,11 @@ impl<T> OwnerSlab<T> {
     /// Returns a number above all remote timers' generations, ignoring [`REMOTE_GENERATION_BIT`].
     /// The mailbox must be closed, and all pages adopted.
     pub(crate) fn remote_generation_bound(&self) -> u64 {
-        let bounds = self
+        let generation_bounds = self
             .adopted_page_numbers
             .iter()
             .map(|&page_number| self.page_at(page_number).header.generation_bound());
-        bounds.fold(self.slab.first_generation(), u64::max)
+        generation_bounds.fold(self.slab.first_generation(), u64::max)
     }
 
     fn retire_page(&mut self, page_number: usize) {

@@ -180,7 +180,7 @@ impl<T> Page<T> {
     /// The page is valid for writes.
     #[inline(never)]
     unsafe fn write_all_fields(page: NonNull<Self>) {
-        let new = Self {
+        let new_page = Self {
             header: PageHeader {
                 free_list: FreeList::default(),
                 first_generation: AtomicU64::new(0),
@@ -204,7 +204,7 @@ impl<T> Page<T> {
             timer_origins: array::from_fn(|_| Exclusive::new(Cell::default())),
         };
         // SAFETY: guaranteed by the caller.
-        unsafe { page.write(new) };
+        unsafe { page.write(new_page) };
     }
 
     /// # Safety
@@ -317,11 +317,11 @@ impl FreeList {
     }
 
     /// Takes the first free node. Returns the node's place, and the number of remaining free nodes.
-    /// `link` returns the mailbox link of the node at a place, or of an arbitrary node if the place
+    /// `link_of` returns the mailbox link of the node at a place, or of an arbitrary node if the place
     /// is outside the page. Prefetches the next free node, which the owner has usually written.
     pub(super) fn pop<'n>(
         &self,
-        link: impl Fn(usize) -> &'n MailboxLink,
+        link_of: impl Fn(usize) -> &'n MailboxLink,
     ) -> Option<(usize, usize)> {
         // Acquire (G1): sees the links.
         let mut head = self.0.load(Ordering::Acquire);
@@ -330,8 +330,8 @@ impl FreeList {
             let free_count = free_count_of(head) - 1;
             let mut next_plus_one = 0;
             if free_count > 0 {
-                next_plus_one = next_place_plus_one(place, link(place).get());
-                prefetch(link((next_plus_one as usize).wrapping_sub(1)));
+                next_plus_one = next_place_plus_one(place, link_of(place).get());
+                prefetch(link_of((next_plus_one as usize).wrapping_sub(1)));
             }
             // Adds one to the tag, and subtracts one from the count.
             let new_head =
@@ -385,7 +385,7 @@ impl FreeList {
                 .is_ok()
     }
 
-    pub(super) fn has_free(&self) -> bool {
+    pub(super) fn has_free_nodes(&self) -> bool {
         // Relaxed: the caller's change of the room bit orders this load (R1 in `slab`).
         free_count_of(self.0.load(Ordering::Relaxed)) > 0
     }
@@ -431,7 +431,7 @@ mod tests {
         }
         assert!(!head.take_all_if_all_free());
         assert_eq!(head.push(0, (0, &links[0]), 1), (1, 2));
-        assert!(head.take_all_if_all_free() && !head.has_free());
+        assert!(head.take_all_if_all_free() && !head.has_free_nodes());
     }
 
     #[test]

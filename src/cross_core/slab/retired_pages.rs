@@ -52,7 +52,8 @@ impl RetiredPages {
     }
 
     fn free_reclaimable(&mut self, max_pages: usize) {
-        let reclaimable_count = self.0.iter().take(max_pages).take_while(|page| is_reclaimable(**page)).count();
+        let reclaimable_count =
+            self.0.iter().take(max_pages).take_while(|page| is_reclaimable(**page)).count();
         self.0.drain(..reclaimable_count).for_each(free_page);
     }
 }

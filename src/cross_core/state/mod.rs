@@ -586,11 +586,14 @@ impl StateWord {
                 return Err(Cancel::Ended);
             }
             let (new_word, answer) = match Phase::from_word(word) {
-                Phase::Armed if word & QUEUED != 0 => (Phase::make_idle(word), Ok(FreeWhen::OnMessage)),
-                Phase::Armed => (Phase::make_idle(word), Ok(FreeWhen::Now)),
-                Phase::Resetting => {
-                    (Phase::Cancelling.set_in_word(word) | CANCELLED_BY_OWNER, Ok(FreeWhen::OnMessage))
+                Phase::Armed if word & QUEUED != 0 => {
+                    (Phase::make_idle(word), Ok(FreeWhen::OnMessage))
                 }
+                Phase::Armed => (Phase::make_idle(word), Ok(FreeWhen::Now)),
+                Phase::Resetting => (
+                    Phase::Cancelling.set_in_word(word) | CANCELLED_BY_OWNER,
+                    Ok(FreeWhen::OnMessage),
+                ),
                 Phase::Running if word & PERIODIC != 0 => {
                     (Phase::Stopping.set_in_word(word) | CANCELLED_BY_OWNER, Err(Cancel::Running))
                 }
@@ -674,7 +677,7 @@ impl StateWord {
     fn consume_message_slow(&self) -> ConsumedMessage {
         loop {
             let word = self.load_relaxed();
-            let (new_word, consumed) = match Phase::from_word(word) {
+            let (new_word, consumed_message) = match Phase::from_word(word) {
                 Phase::Armed if word & NEW_DEADLINE != 0 => (
                     without_queued_and_new_deadline(word),
                     ConsumedMessage::NewDeadline { is_periodic: word & PERIODIC != 0 },
@@ -692,7 +695,7 @@ impl StateWord {
             // AcqRel: the CAS acquires the requested deadline (S3), and releases the owner's use of
             // the link (S4). Relaxed: a failed CAS is retried.
             if self.cas(word, new_word, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                return consumed;
+                return consumed_message;
             }
         }
     }
@@ -952,7 +955,9 @@ impl StateWord {
             let postponable_flag = word & POSTPONABLE;
             let new_word = Phase::Resetting.set_in_word(word) | postponable_flag;
             match self.cas(word, new_word, Ordering::Acquire, Ordering::Acquire) {
-                Ok(()) => return BeginResetOutcome::Begun { is_postponable: postponable_flag != 0 },
+                Ok(()) => {
+                    return BeginResetOutcome::Begun { is_postponable: postponable_flag != 0 };
+                }
                 Err(newer_word) => word = newer_word,
             }
         }
@@ -980,7 +985,7 @@ impl StateWord {
     /// Ends a reset, or a cancel in which this thread has taken the payload. Returns the next step,
     /// or `None` if the shard has ended since the reset or cancel began.
     #[inline]
-    pub(crate) fn end_reset_or_cancel(&self, caller: ResetBy) -> Option<StepAfterCancelOrReset> {
+    pub(crate) fn end_reset_or_cancel(&self, reset_by: ResetBy) -> Option<StepAfterCancelOrReset> {
         let word = self.load_relaxed();
         if Phase::from_word(word) == Phase::Resetting {
             let new_word = Phase::Armed.set_in_word(word) | NEW_DEADLINE | QUEUED;
@@ -989,17 +994,17 @@ impl StateWord {
                 return Some(StepAfterCancelOrReset::push_unless_queued(word));
             }
         }
-        self.end_reset_or_cancel_slow(caller)
+        self.end_reset_or_cancel_slow(reset_by)
     }
 
     #[inline(never)]
-    fn end_reset_or_cancel_slow(&self, caller: ResetBy) -> Option<StepAfterCancelOrReset> {
+    fn end_reset_or_cancel_slow(&self, reset_by: ResetBy) -> Option<StepAfterCancelOrReset> {
         loop {
             let word = self.load_relaxed();
             let new_word = match Phase::from_word(word) {
                 Phase::Resetting => Phase::Armed.set_in_word(word) | NEW_DEADLINE | QUEUED,
                 Phase::Cancelling
-                    if caller == ResetBy::OtherThread
+                    if reset_by == ResetBy::OtherThread
                         // Another thread added the timer, so its payload is `Send`.
                         && (word >> GENERATION_SHIFT) & REMOTE_GENERATION_BIT != 0
                         && word & (PAYLOAD_TAKEN | CANCELLED_BY_OWNER) == 0 =>

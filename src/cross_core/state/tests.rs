@@ -164,7 +164,10 @@ fn a_timer_cancelled_during_a_reset_is_freed_by_its_message() {
         (true, ConsumedMessage::AlreadyEnded),
     ] {
         let state = armed(TimerKind::Shared);
-        assert_eq!(state.begin_reset(GENERATION), BeginResetOutcome::Begun { is_postponable: false });
+        assert_eq!(
+            state.begin_reset(GENERATION),
+            BeginResetOutcome::Begun { is_postponable: false }
+        );
         if by_owner {
             assert_eq!(state.cancel_by_owner(GENERATION), Ok(FreeWhen::OnMessage));
         } else {
@@ -253,7 +256,10 @@ fn a_reset_that_ends_after_the_close_fails() {
     for (state, has_new_deadline) in
         [(armed(TimerKind::Shared), false), (with_new_deadline(TimerKind::Shared), true)]
     {
-        assert_eq!(state.begin_reset(GENERATION), BeginResetOutcome::Begun { is_postponable: false });
+        assert_eq!(
+            state.begin_reset(GENERATION),
+            BeginResetOutcome::Begun { is_postponable: false }
+        );
         assert_eq!(state.end_at_close(), CloseOutcome::HandedBack { has_new_deadline });
         assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), None);
     }
@@ -261,7 +267,10 @@ fn a_reset_that_ends_after_the_close_fails() {
         [(false, CloseOutcome::Cancelled { has_payload: true }), (true, CloseOutcome::NoPayload)]
     {
         let state = armed(TimerKind::Shared);
-        assert_eq!(state.begin_reset(GENERATION), BeginResetOutcome::Begun { is_postponable: false });
+        assert_eq!(
+            state.begin_reset(GENERATION),
+            BeginResetOutcome::Begun { is_postponable: false }
+        );
         assert_eq!(
             if by_owner { cancel_by_owner(&state) } else { cancel(&state) },
             Cancel::Cancelled
@@ -344,7 +353,10 @@ fn a_cancel_before_admission_sends_no_second_message() {
 fn a_remote_resetter_of_a_cancelled_timer_takes_the_payload() {
     for by in [ResetBy::OtherThread, ResetBy::Owner] {
         let (state, generation) = added_remotely(true);
-        assert_eq!(state.begin_reset(generation), BeginResetOutcome::Begun { is_postponable: false });
+        assert_eq!(
+            state.begin_reset(generation),
+            BeginResetOutcome::Begun { is_postponable: false }
+        );
         assert_eq!(
             state.cancel_remote(generation),
             (Cancel::Cancelled, StepAfterCancelOrReset::Nothing)

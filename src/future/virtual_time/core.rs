@@ -57,7 +57,7 @@ pub(super) struct VirtualCore {
 /// The tasks of a core, used only by the core's thread.
 struct Tasks {
     /// A `BTreeMap`, so that each run drops the tasks in the same order.
-    unfinished: RefCell<BTreeMap<usize, UnfinishedTask>>,
+    unfinished_by_id: RefCell<BTreeMap<usize, UnfinishedTask>>,
     next_task_id: Cell<usize>,
     ready_set: Arc<ReadySet>,
 }
@@ -92,7 +92,9 @@ thread_local! {
 }
 
 /// Spawns a task on the core of this thread. Returns `None` if the thread is not a virtual core.
-pub(super) fn spawn_on_current<F: Future + 'static>(future: F) -> Option<JoinHandle<F::Output>> {
+pub(super) fn spawn_on_current_core<F: Future + 'static>(
+    future: F,
+) -> Option<JoinHandle<F::Output>> {
     let tasks = THREAD_TASKS.try_with(|tasks| tasks.borrow().clone()).ok().flatten()?;
     Some(tasks.spawn(future))
 }
@@ -108,14 +110,14 @@ impl VirtualCore {
         let ready_set = Arc::new(ReadySet::default());
         let config = Config::new().clock(clock);
         let ready_set_of_thread = Arc::clone(&ready_set);
-        let run = move || {
+        let run_thread = move || {
             config.install().expect("a new thread");
             // Marks the wheel as driven.
             let _ = local_timer().time_until_next();
             set_wheel_selector(index + 1);
             run_jobs(&job_receiver, ready_set_of_thread);
         };
-        let thread = thread::Builder::new().name(format!("virtual core {index}")).spawn(run);
+        let thread = thread::Builder::new().name(format!("virtual core {index}")).spawn(run_thread);
         let thread = Some(thread.expect("a thread for a core"));
         let core = Self { index, job_sender: Some(job_sender), thread };
         let shard = core.run_on_core(|_| local_timer().shard_ref());
@@ -146,16 +148,16 @@ impl VirtualCore {
 
     pub(super) fn spawn<F>(
         &self,
-        make: impl FnOnce() -> F + Send + 'static,
+        make_future: impl FnOnce() -> F + Send + 'static,
     ) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send> + 'static,
     {
-        self.run_on_core(move |tasks| tasks.spawn(make()))
+        self.run_on_core(move |tasks| tasks.spawn(make_future()))
     }
 
     pub(super) fn task_count(&self) -> usize {
-        self.run_on_core(|tasks| tasks.unfinished.borrow().len())
+        self.run_on_core(|tasks| tasks.unfinished_by_id.borrow().len())
     }
 
     /// Runs a job on the core's thread and waits for the result. A panic of the job propagates to
@@ -182,17 +184,20 @@ impl Drop for VirtualCore {
 }
 
 fn run_jobs(job_receiver: &Receiver<Job>, ready_set: Arc<ReadySet>) {
-    let tasks =
-        Rc::new(Tasks { unfinished: RefCell::default(), next_task_id: Cell::new(0), ready_set });
+    let tasks = Rc::new(Tasks {
+        unfinished_by_id: RefCell::default(),
+        next_task_id: Cell::new(0),
+        ready_set,
+    });
     THREAD_TASKS.set(Some(Rc::clone(&tasks)));
     for job in job_receiver {
         job(&tasks);
     }
     THREAD_TASKS.set(None);
-    // Drops the tasks while the thread still has its wheel, and while `tasks.unfinished` is not
+    // Drops the tasks while the thread still has its wheel, and while `tasks.unfinished_by_id` is not
     // borrowed.
-    let unfinished = mem::take(&mut *tasks.unfinished.borrow_mut());
-    ThreadWheel::drop_each_catching_panic(unfinished.into_values());
+    let unfinished_by_id = mem::take(&mut *tasks.unfinished_by_id.borrow_mut());
+    ThreadWheel::drop_each_catching_panic(unfinished_by_id.into_values());
 }
 
 impl Tasks {
@@ -200,14 +205,16 @@ impl Tasks {
         let (task, future) = JoinHandle::new(future);
         let id = self.next_task_id.replace(self.next_task_id.get() + 1);
         let waker = Waker::from(Arc::new(TaskWaker { ready_set: Arc::clone(&self.ready_set), id }));
-        self.unfinished.borrow_mut().insert(id, UnfinishedTask { future: Box::pin(future), waker });
+        self.unfinished_by_id
+            .borrow_mut()
+            .insert(id, UnfinishedTask { future: Box::pin(future), waker });
         self.ready_set.push(id);
         task
     }
 
     fn take_step(&self, step: Step) -> StepResult {
         let had_effect = match step {
-            Step::Poll(position) => self.try_poll(position),
+            Step::Poll(position) => self.try_poll_task(position),
             Step::Turn => {
                 // If this turn sends purgatory messages, other cores need a turn to receive them.
                 let flush_is_pending =
@@ -221,19 +228,19 @@ impl Tasks {
             }
         };
         let time_until_next = local_timer().time_until_next();
-        StepResult { had_effect, time_until_next, task_count: self.unfinished.borrow().len() }
+        StepResult { had_effect, time_until_next, task_count: self.unfinished_by_id.borrow().len() }
     }
 
     /// Polls the ready task at `position`, modulo the number of ready tasks. Returns false if no
     /// task is ready.
-    fn try_poll(&self, position: usize) -> bool {
+    fn try_poll_task(&self, position: usize) -> bool {
         let Some(id) = self.ready_set.pop(position) else { return false };
-        // Removes the task from `unfinished`, which must not be borrowed while the task runs.
-        let task = self.unfinished.borrow_mut().remove(&id);
+        // Removes the task from `unfinished_by_id`, which must not be borrowed while the task runs.
+        let task = self.unfinished_by_id.borrow_mut().remove(&id);
         if let Some(mut task) = task
             && task.future.as_mut().poll(&mut Context::from_waker(&task.waker)).is_pending()
         {
-            self.unfinished.borrow_mut().insert(id, task);
+            self.unfinished_by_id.borrow_mut().insert(id, task);
         }
         true
     }
@@ -245,17 +252,17 @@ impl ReadySet {
     }
 
     fn push(&self, id: usize) {
-        let mut ready = lock(&self.0);
-        if ready.id_set.insert(id) {
-            ready.ids.push(id);
+        let mut ready_ids = lock(&self.0);
+        if ready_ids.id_set.insert(id) {
+            ready_ids.ids.push(id);
         }
     }
 
     fn pop(&self, position: usize) -> Option<usize> {
-        let mut ready = lock(&self.0);
-        let index = position.checked_rem(ready.ids.len())?;
-        let id = ready.ids.swap_remove(index);
-        ready.id_set.remove(&id);
+        let mut ready_ids = lock(&self.0);
+        let index = position.checked_rem(ready_ids.ids.len())?;
+        let id = ready_ids.ids.swap_remove(index);
+        ready_ids.id_set.remove(&id);
         Some(id)
     }
 }

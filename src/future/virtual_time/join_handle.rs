@@ -45,23 +45,24 @@ impl<T> JoinHandle<T> {
     pub(super) fn new(future: impl Future<Output = T>) -> (Self, impl Future<Output = ()>) {
         let task = Self(Arc::new(Mutex::new(TaskState::Running(None))));
         let handle = task.clone_handle();
-        let run = async move {
+        let task_future = async move {
             let mut future = Box::pin(future);
-            let polled = poll_fn(|cx| {
+            let poll_result = poll_fn(|cx| {
                 catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx)))
                     .map_or_else(|panic| Poll::Ready(Err(panic)), |poll| poll.map(Ok))
             });
-            let polled = polled.await;
+            let poll_result = poll_result.await;
             // The future must not be dropped while its poll unwinds: a panic of the future's
             // destructor would abort the process.
             ThreadWheel::drop_each_catching_panic([future]);
-            let output = polled.unwrap_or_else(|panic| resume_unwind(panic));
-            let before = mem::replace(&mut *lock(&task.0), TaskState::Finished(Some(output)));
-            if let TaskState::Running(Some(waker)) = before {
+            let output = poll_result.unwrap_or_else(|panic| resume_unwind(panic));
+            let previous_state =
+                mem::replace(&mut *lock(&task.0), TaskState::Finished(Some(output)));
+            if let TaskState::Running(Some(waker)) = previous_state {
                 ThreadWheel::catch_panic(PanicPlace::Callback, || waker.wake());
             }
         };
-        (handle, run)
+        (handle, task_future)
     }
 
     /// Returns the task's output, or `None` if the task has not finished or the output was taken
@@ -117,7 +118,7 @@ impl<T> Future for JoinHandle<T> {
         // Cloning the new waker and dropping the old one run user code, so neither happens while
         // the state is locked.
         let mut new_or_old_waker = Some(cx.waker().clone());
-        let polled = match &mut *lock(&self.0) {
+        let poll_result = match &mut *lock(&self.0) {
             TaskState::Running(waker) => {
                 mem::swap(waker, &mut new_or_old_waker);
                 Poll::Pending
@@ -127,7 +128,7 @@ impl<T> Future for JoinHandle<T> {
             }
         };
         ThreadWheel::drop_each_catching_panic(new_or_old_waker);
-        polled
+        poll_result
     }
 }
 

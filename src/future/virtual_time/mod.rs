@@ -146,12 +146,12 @@ impl VirtualTime {
         Self { clock, cores, shards, scheduler, _not_sync: PhantomData }
     }
 
-    /// Calls `make` on the first core, and spawns the returned future there as a task. The future
+    /// Calls `make_future` on the first core, and spawns the returned future there as a task. The future
     /// need not be `Send`.
     ///
     /// # Panics
     ///
-    /// Panics if `make` panics.
+    /// Panics if `make_future` panics.
     ///
     /// # Examples
     ///
@@ -167,18 +167,21 @@ impl VirtualTime {
     /// assert_eq!(time.run(), 0);
     /// assert_eq!(task.take(), Some("done"));
     /// ```
-    pub fn spawn<F>(&self, make: impl FnOnce() -> F + Send + 'static) -> JoinHandle<F::Output>
+    pub fn spawn<F>(
+        &self,
+        make_future: impl FnOnce() -> F + Send + 'static,
+    ) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send> + 'static,
     {
-        self.spawn_on(0, make)
+        self.spawn_on(0, make_future)
     }
 
-    /// Calls `make` on the core with index `core`, and spawns the returned future there as a task.
+    /// Calls `make_future` on the core with index `core`, and spawns the returned future there as a task.
     ///
     /// # Panics
     ///
-    /// Panics if there is no core with index `core`, or if `make` panics.
+    /// Panics if there is no core with index `core`, or if `make_future` panics.
     ///
     /// # Examples
     ///
@@ -196,12 +199,12 @@ impl VirtualTime {
     pub fn spawn_on<F>(
         &self,
         core: usize,
-        make: impl FnOnce() -> F + Send + 'static,
+        make_future: impl FnOnce() -> F + Send + 'static,
     ) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send> + 'static,
     {
-        self.cores[core].spawn(make)
+        self.cores[core].spawn(make_future)
     }
 
     /// Spawns a future as a task on the core of the calling task.
@@ -228,10 +231,10 @@ impl VirtualTime {
     /// ```
     #[track_caller]
     pub fn spawn_local<F: Future + 'static>(future: F) -> JoinHandle<F::Output> {
-        core::spawn_on_current(future).expect("not in a task of a `VirtualTime`")
+        core::spawn_on_current_core(future).expect("not in a task of a `VirtualTime`")
     }
 
-    /// Calls `make` on the first core, runs the returned future there with all other tasks, and
+    /// Calls `make_future` on the first core, runs the returned future there with all other tasks, and
     /// returns the future's output. Whenever all cores are idle, advances the clock to the next
     /// deadline. Unfinished tasks continue in the next call that runs tasks.
     ///
@@ -240,7 +243,7 @@ impl VirtualTime {
     /// # Panics
     ///
     /// Panics if all cores are idle and no deadline remains, but the future is not ready. Also
-    /// panics if `make` or a task panics.
+    /// panics if `make_future` or a task panics.
     ///
     /// # Examples
     ///
@@ -256,11 +259,11 @@ impl VirtualTime {
     /// assert_eq!((answer, time.elapsed()), (7, Duration::from_secs(60)));
     /// ```
     #[track_caller]
-    pub fn block_on<F>(&self, make: impl FnOnce() -> F + Send + 'static) -> F::Output
+    pub fn block_on<F>(&self, make_future: impl FnOnce() -> F + Send + 'static) -> F::Output
     where
         F: Future<Output: Send> + 'static,
     {
-        let task = self.spawn(make);
+        let task = self.spawn(make_future);
         let handle = task.clone_handle();
         self.advance_while(move |_, _| !handle.is_finished());
         task.take().expect(

@@ -66,7 +66,11 @@ impl Scheduler {
     }
 
     /// Records the step that `core` has taken, and chooses the next step.
-    pub(super) fn record_and_choose_next_step(&mut self, core: usize, result: StepResult) -> Option<(usize, Step)> {
+    pub(super) fn record_and_choose_next_step(
+        &mut self,
+        core: usize,
+        result: StepResult,
+    ) -> Option<(usize, Step)> {
         let now = self.clock.elapsed();
         let state = &mut self.cores[core];
         state.needs_turn = result.had_effect;
@@ -83,8 +87,8 @@ impl Scheduler {
     /// remains.
     fn choose_next_step(&mut self) -> Option<(usize, Step)> {
         loop {
-            if let Some(chosen) = self.choose_random_step() {
-                return Some(chosen);
+            if let Some(step) = self.choose_random_step() {
+                return Some(step);
             }
             let next_turn_time = self.next_turn_time()?;
             let task_count = self.cores.iter().map(|core| core.task_count).sum();
@@ -104,9 +108,9 @@ impl Scheduler {
         let polls = polls.map(|(core, _)| (core, Step::Poll(position)));
         let turns = cores().filter(|(_, core)| core.needs_turn);
         let turns = turns.map(|(core, _)| (core, Step::Turn));
-        let choices: Vec<_> = polls.chain(turns).collect();
-        let chosen = self.next_random().checked_rem(choices.len())?;
-        Some(choices[chosen])
+        let possible_steps: Vec<_> = polls.chain(turns).collect();
+        let chosen_index = self.next_random().checked_rem(possible_steps.len())?;
+        Some(possible_steps[chosen_index])
     }
 
     /// Returns the earliest time of the clock at which a core needs a turn. Ignores the last

@@ -32,14 +32,14 @@ impl<T> TryLock<T> {
         Self { value: Mutex::new(value), is_locked: AtomicBool::new(false) }
     }
 
-    /// Calls `operation` under the lock. Returns `None` if the lock is held or poisoned.
-    pub(crate) fn try_with_lock<R>(&self, operation: impl FnOnce(&mut T) -> R) -> Option<R> {
+    /// Calls `action` under the lock. Returns `None` if the lock is held or poisoned.
+    pub(crate) fn try_with_lock<R>(&self, action: impl FnOnce(&mut T) -> R) -> Option<R> {
         // Relaxed: no code relies on the lock's memory order. A swap would not suffice: loom would
         // let threads read the swap's `true` even after the release of the lock.
-        let claim =
+        let lock_attempt =
             self.is_locked.compare_exchange(false, true, Ordering::Relaxed, Ordering::Relaxed);
-        claim.ok()?;
-        let result = self.value.try_lock().ok().map(|mut value| operation(&mut value));
+        lock_attempt.ok()?;
+        let result = self.value.try_lock().ok().map(|mut value| action(&mut value));
         // Relaxed: no code relies on the lock's memory order.
         self.is_locked.store(false, Ordering::Relaxed);
         result
@@ -89,8 +89,8 @@ impl<T> SetOnce<T> {
         self.value.get()
     }
 
-    pub(crate) fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
-        let value = self.value.get_or_init(make);
+    pub(crate) fn get_or_init(&self, init: impl FnOnce() -> T) -> &T {
+        let value = self.value.get_or_init(init);
         // Release: the guarantee of `OnceLock::get_or_init`; pairs with the Acquire of `get`.
         self.is_set.store(true, Ordering::Release);
         value

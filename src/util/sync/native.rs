@@ -31,9 +31,9 @@ impl<T> TryLock<T> {
         Self(Mutex::new(value))
     }
 
-    /// Calls `operation` under the lock. Returns `None` if the lock is held or poisoned.
-    pub(crate) fn try_with_lock<R>(&self, operation: impl FnOnce(&mut T) -> R) -> Option<R> {
-        self.0.try_lock().ok().map(|mut value| operation(&mut value))
+    /// Calls `action` under the lock. Returns `None` if the lock is held or poisoned.
+    pub(crate) fn try_with_lock<R>(&self, action: impl FnOnce(&mut T) -> R) -> Option<R> {
+        self.0.try_lock().ok().map(|mut value| action(&mut value))
     }
 }
 

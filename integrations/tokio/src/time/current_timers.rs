@@ -98,8 +98,9 @@ pub(super) fn current_timers() -> Cow<'static, Timers> {
         return Cow::Owned(timers);
     }
     let driven_timers = THREAD_TIMERS.try_with(|timers| timers.borrow().clone()).ok().flatten();
-    let start = || Timers::per_worker().expect("the default timers start");
-    driven_timers.map_or_else(|| Cow::Borrowed(DEFAULT_TIMERS.get_or_init(start)), Cow::Owned)
+    let start_timers = || Timers::per_worker().expect("the default timers start");
+    driven_timers
+        .map_or_else(|| Cow::Borrowed(DEFAULT_TIMERS.get_or_init(start_timers)), Cow::Owned)
 }
 
 /// Returns the current time of the clock that this thread's new futures use.

@@ -64,9 +64,9 @@ pub struct DelayQueue<T> {
     /// default timers.
     start: Option<Instant>,
     /// The sleep of the latest pending poll, until the deadline that was next at that poll.
-    delay: Option<Sleep>,
+    sleep: Option<Sleep>,
     /// The waker of the latest poll, called when an entry gets a deadline before the end of
-    /// `delay`, or when the queue becomes empty.
+    /// `sleep`, or when the queue becomes empty.
     waker: Option<Waker>,
 }
 
@@ -104,7 +104,7 @@ impl<T> DelayQueue<T> {
             wheel: Wheel::new(),
             entries: Slab::with_capacity(capacity),
             start: None,
-            delay: None,
+            sleep: None,
             waker: None,
         }
     }
@@ -127,10 +127,10 @@ impl<T> DelayQueue<T> {
     #[track_caller]
     pub fn insert_at(&mut self, value: T, when: Instant) -> Key {
         let tick = self.tick_of(when);
-        let vacant = self.entries.vacant_entry();
-        let index = vacant.key();
+        let vacant_entry = self.entries.vacant_entry();
+        let index = vacant_entry.key();
         let wheel_key = self.wheel.insert(tick, index);
-        vacant.insert(Entry { value, deadline: when, wheel_key });
+        vacant_entry.insert(Entry { value, deadline: when, wheel_key });
         self.wake_if_earlier(when);
         Key { index, wheel_key }
     }
@@ -156,27 +156,27 @@ impl<T> DelayQueue<T> {
                 budget.made_progress();
                 let expired = self.take_entry(index);
                 if self.is_empty() {
-                    self.delay = None; // The next insert wakes the task.
+                    self.sleep = None; // The next insert wakes the task.
                 }
                 return Poll::Ready(Some(expired));
             }
-            let Some(next) = self.wheel.next_deadline() else {
-                self.delay = None;
+            let Some(next_tick) = self.wheel.next_deadline() else {
+                self.sleep = None;
                 return Poll::Ready(None);
             };
-            let next = start.saturating_add(Duration::from_millis(next));
-            let delay = self.delay.get_or_insert_with(|| sleep_until(next));
-            if delay.deadline() != next {
-                Pin::new(&mut *delay).reset(next);
+            let next_deadline = start.saturating_add(Duration::from_millis(next_tick));
+            let sleep = self.sleep.get_or_insert_with(|| sleep_until(next_deadline));
+            if sleep.deadline() != next_deadline {
+                Pin::new(&mut *sleep).reset(next_deadline);
             }
-            ready!(delay.poll_unconstrained(cx));
+            ready!(sleep.poll_unconstrained(cx));
             // The sleep can have elapsed by another clock: the sleep was created before `pause`, or
             // a full wheel refused the sleep's timer and another wheel accepted it.
-            let new_sleep = sleep_until(next);
-            if new_sleep.clamped_deadline() < next {
-                return Poll::Pending; // `next` is beyond the clock's range.
+            let new_sleep = sleep_until(next_deadline);
+            if new_sleep.clamped_deadline() < next_deadline {
+                return Poll::Pending; // `next_deadline` is beyond the clock's range.
             }
-            self.delay = Some(new_sleep);
+            self.sleep = Some(new_sleep);
         }
     }
 
@@ -187,7 +187,7 @@ impl<T> DelayQueue<T> {
     /// Panics if the entry has left the queue.
     #[track_caller]
     pub fn deadline(&self, key: &Key) -> Instant {
-        self.entry(key).expect(STALE).deadline
+        self.entry(key).expect(STALE_KEY_TEXT).deadline
     }
 
     /// Removes an entry.
@@ -197,7 +197,7 @@ impl<T> DelayQueue<T> {
     /// Panics if the entry has left the queue.
     #[track_caller]
     pub fn remove(&mut self, key: &Key) -> Expired<T> {
-        self.try_remove(key).expect(STALE)
+        self.try_remove(key).expect(STALE_KEY_TEXT)
     }
 
     /// Removes an entry. Returns `None` if the entry has left the queue.
@@ -230,7 +230,7 @@ impl<T> DelayQueue<T> {
     #[track_caller]
     pub fn reset_at(&mut self, key: &Key, when: Instant) {
         let tick = self.tick_of(when);
-        assert!(self.wheel.reset(key.wheel_key, tick), "{STALE}");
+        assert!(self.wheel.reset(key.wheel_key, tick), "{STALE_KEY_TEXT}");
         self.entries[key.index].deadline = when;
         self.wake_if_earlier(when);
     }
@@ -246,7 +246,7 @@ impl<T> DelayQueue<T> {
         if self.is_empty() {
             return; // The next insert wakes the task.
         }
-        self.delay = None;
+        self.sleep = None;
         self.wheel.clear();
         // Drops the values last, because a destructor may panic.
         let _entries = self.entries.drain();
@@ -314,15 +314,15 @@ impl<T> DelayQueue<T> {
         u64::try_from(tick).unwrap_or(u64::MAX)
     }
 
-    /// Wakes the task if `when` is before the end of `delay`, or there is no `delay`.
+    /// Wakes the task if `when` is before the end of `sleep`, or there is no `sleep`.
     fn wake_if_earlier(&mut self, when: Instant) {
-        if self.delay.as_ref().is_none_or(|delay| when < delay.deadline()) {
+        if self.sleep.as_ref().is_none_or(|sleep| when < sleep.deadline()) {
             self.waker.take().into_iter().for_each(Waker::wake);
         }
     }
 }
 
-const STALE: &str = "invalid key: its entry has left the queue";
+const STALE_KEY_TEXT: &str = "invalid key: its entry has left the queue";
 
 impl<T> Expired<T> {
     /// Returns a reference to the value.

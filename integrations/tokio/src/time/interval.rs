@@ -12,7 +12,7 @@ use futures_core::Stream;
 use super::{Instant, Sleep, current_timers, sleep, sleep_until};
 
 /// The lateness beyond which a tick counts as missed.
-const MISSED_AFTER: Duration = Duration::from_millis(5);
+const MISSED_TICK_LATENESS: Duration = Duration::from_millis(5);
 
 /// Ticks every `period`, the first time at once.
 ///
@@ -54,8 +54,8 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
 /// the clock of the interval's [timers](super#which-wheel-a-future-uses).
 #[derive(Debug)]
 pub struct Interval {
-    delay: Sleep,
-    /// The timers of `delay`; their clock measures the periods.
+    sleep: Sleep,
+    /// The timers of `sleep`; their clock measures the periods.
     timers: Timers,
     period: Duration,
     behavior: MissedTickBehavior,
@@ -63,13 +63,19 @@ pub struct Interval {
 
 /// Returns the deadline of the next tick, if the current tick was due at `due` and is taken at
 /// `now`.
-fn next(behavior: MissedTickBehavior, due: Instant, now: Instant, period: Duration) -> Instant {
+fn next_deadline(
+    behavior: MissedTickBehavior,
+    due: Instant,
+    now: Instant,
+    period: Duration,
+) -> Instant {
     match behavior {
-        MissedTickBehavior::Delay if now > due + MISSED_AFTER => now.saturating_add(period),
-        MissedTickBehavior::Skip if now > due + MISSED_AFTER => {
-            let into_period = (now - due).as_nanos() % period.as_nanos();
-            let into_period = u64::try_from(into_period).map_or(period, Duration::from_nanos);
-            now.saturating_add(period.saturating_sub(into_period))
+        MissedTickBehavior::Delay if now > due + MISSED_TICK_LATENESS => now.saturating_add(period),
+        MissedTickBehavior::Skip if now > due + MISSED_TICK_LATENESS => {
+            let time_into_period = (now - due).as_nanos() % period.as_nanos();
+            let time_into_period =
+                u64::try_from(time_into_period).map_or(period, Duration::from_nanos);
+            now.saturating_add(period.saturating_sub(time_into_period))
         }
         _ => due.saturating_add(period),
     }
@@ -77,10 +83,10 @@ fn next(behavior: MissedTickBehavior, due: Instant, now: Instant, period: Durati
 
 impl Interval {
     #[track_caller]
-    fn new(delay: Sleep, period: Duration) -> Self {
+    fn new(sleep: Sleep, period: Duration) -> Self {
         assert!(!period.is_zero(), "`period` must be non-zero.");
         let timers = current_timers::timers();
-        Self { delay, timers, period, behavior: MissedTickBehavior::default() }
+        Self { sleep, timers, period, behavior: MissedTickBehavior::default() }
     }
 
     /// Waits for the next tick. Returns the instant for which the tick was scheduled. No tick is
@@ -99,9 +105,9 @@ impl Interval {
     ///
     /// Panics if no timer is available, or nothing advances the [paused](super::pause) clock.
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
-        ready!(Pin::new(&mut self.delay).poll(cx));
-        let due = self.delay.deadline();
-        self.reset_at(next(self.behavior, due, self.now(), self.period));
+        ready!(Pin::new(&mut self.sleep).poll(cx));
+        let due = self.sleep.deadline();
+        self.reset_at(next_deadline(self.behavior, due, self.now(), self.period));
         Poll::Ready(due)
     }
 
@@ -126,7 +132,7 @@ impl Interval {
 
     /// Moves the next tick to `deadline`.
     pub fn reset_at(&mut self, deadline: Instant) {
-        Pin::new(&mut self.delay).reset(deadline);
+        Pin::new(&mut self.sleep).reset(deadline);
     }
 
     /// Returns the behavior after a missed tick.
@@ -196,7 +202,7 @@ mod tests {
     fn next_deadline_offset(behavior: MissedTickBehavior, late: u64) -> u128 {
         let due = Instant::now();
         let now = due + Duration::from_millis(late);
-        (next(behavior, due, now, PERIOD) - due).as_millis()
+        (next_deadline(behavior, due, now, PERIOD) - due).as_millis()
     }
 
     #[test]
@@ -221,7 +227,7 @@ mod tests {
     fn a_period_of_duration_max_does_not_overflow() {
         let now = Instant::now();
         for behavior in [Burst, Delay, Skip] {
-            assert!(next(behavior, now, now + PERIOD, Duration::MAX) > now + PERIOD);
+            assert!(next_deadline(behavior, now, now + PERIOD, Duration::MAX) > now + PERIOD);
         }
     }
 }

@@ -32,7 +32,7 @@ use super::{Instant, Sleep, error::Elapsed, sleep, sleep_until};
 /// ```
 #[track_caller]
 pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoFuture> {
-    Timeout { value: future.into_future(), delay: sleep(duration) }
+    Timeout { future: future.into_future(), sleep: sleep(duration) }
 }
 
 /// Gives up on `future` if it is not ready by `deadline`.
@@ -42,7 +42,7 @@ pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoF
 /// Panics if the default timers cannot be started.
 #[track_caller]
 pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
-    Timeout { value: future.into_future(), delay: sleep_until(deadline) }
+    Timeout { future: future.into_future(), sleep: sleep_until(deadline) }
 }
 
 pin_project! {
@@ -54,25 +54,25 @@ pin_project! {
     #[derive(Debug)]
     pub struct Timeout<T> {
         #[pin]
-        value: T,
-        delay: Sleep,
+        future: T,
+        sleep: Sleep,
     }
 }
 
 impl<T> Timeout<T> {
     /// Returns a reference to the future.
     pub fn get_ref(&self) -> &T {
-        &self.value
+        &self.future
     }
 
     /// Returns a mutable reference to the future.
     pub fn get_mut(&mut self) -> &mut T {
-        &mut self.value
+        &mut self.future
     }
 
     /// Returns the future without its timeout.
     pub fn into_inner(self) -> T {
-        self.value
+        self.future
     }
 }
 
@@ -82,16 +82,16 @@ impl<T: Future> Future for Timeout<T> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let had_budget = coop::has_budget_remaining();
-        if let Poll::Ready(output) = this.value.poll(cx) {
+        if let Poll::Ready(output) = this.future.poll(cx) {
             return Poll::Ready(Ok(output));
         }
         // A future that uses up the task's budget in each poll must still time out.
-        let used_up_budget = had_budget && !coop::has_budget_remaining();
-        let delay = if used_up_budget {
-            this.delay.poll_unconstrained(cx)
+        let future_used_up_budget = had_budget && !coop::has_budget_remaining();
+        let sleep_poll = if future_used_up_budget {
+            this.sleep.poll_unconstrained(cx)
         } else {
-            Pin::new(this.delay).poll(cx)
+            Pin::new(this.sleep).poll(cx)
         };
-        delay.map(|()| Err(Elapsed(())))
+        sleep_poll.map(|()| Err(Elapsed(())))
     }
 }

@@ -40,9 +40,9 @@ const IDLE_CHECK_PERIOD: Duration = Duration::from_secs(1);
 struct PausableTime {
     clock: Arc<VirtualClock>,
     timers: Timers,
-    helper: Sender<Request>,
+    helper_sender: Sender<Request>,
     /// Receives a message when the helper advances the clock of an idle runtime that has no hook.
-    stuck_signals: Receiver<()>,
+    stuck_receiver: Receiver<()>,
 }
 
 /// A clock that stands still while it is paused, and otherwise runs with real time.
@@ -155,8 +155,8 @@ impl IdleDetector {
             Some(self.runtime.worker_park_unpark_count(0)).filter(|count| count % 2 == 1);
         #[cfg(not(target_has_atomic = "64"))]
         let park_count = None; // tokio counts no parks on this target
-        let before = std::mem::replace(&mut self.last_park_count, park_count);
-        park_count.is_some() && park_count == before
+        let previous_park_count = std::mem::replace(&mut self.last_park_count, park_count);
+        park_count.is_some() && park_count == previous_park_count
     }
 }
 
@@ -204,7 +204,7 @@ pub fn pause() {
         "the clock is paused already, perhaps by an earlier runtime of this thread"
     );
     let mode = ClockMode::PausedWithoutHook(IdleDetector { runtime, last_park_count: None });
-    time.request(|done| Request::SetMode(mode, done));
+    time.request(|reply_sender| Request::SetMode(mode, reply_sender));
     // Stops the clock on a tick of the helper's wheel, so that a sleep of whole milliseconds takes
     // exactly its duration.
     time.clock.pause();
@@ -221,8 +221,8 @@ pub fn resume() {
     let time = paused_thread_time()
         .expect("the clock is not paused: first call `time::pause()` on this thread");
     time.clock.resume();
-    time.stuck_signals.try_iter().for_each(drop);
-    time.request(|done| Request::SetMode(ClockMode::FollowsRealTime, done));
+    time.stuck_receiver.try_iter().for_each(drop);
+    time.request(|reply_sender| Request::SetMode(ClockMode::FollowsRealTime, reply_sender));
 }
 
 /// Advances the clock of this thread by `duration` in one step, then yields to the woken tasks. All
@@ -240,7 +240,7 @@ pub async fn advance(duration: Duration) {
         // the due timers fire in order.
         time.request(Request::Turn);
         time.clock.advance(duration);
-        time.stuck_signals.try_iter().for_each(drop);
+        time.stuck_receiver.try_iter().for_each(drop);
         time.request(Request::Turn);
     }
     yield_now().await;
@@ -274,7 +274,7 @@ pub async fn advance(duration: Duration) {
 /// ```
 pub fn auto_advance() {
     let Some(time) = paused_thread_time() else { return };
-    time.stuck_signals.try_iter().for_each(drop);
+    time.stuck_receiver.try_iter().for_each(drop);
     // The hook must run again if timers fired but woke no task: otherwise the runtime would sleep
     // for ever.
     let mut must_run_again = true;
@@ -284,7 +284,7 @@ pub fn auto_advance() {
     } else {
         REQUESTED_EVENT_POLLS.set(0);
         must_run_again = time.request(Request::AdvanceToNext);
-        time.stuck_signals.try_iter().for_each(drop);
+        time.stuck_receiver.try_iter().for_each(drop);
     }
     if must_run_again {
         // Defers a wake-up, so that the runtime polls for events without blocking and calls this
@@ -338,7 +338,7 @@ pub(super) fn timers() -> Option<Timers> {
 /// Panics if the runtime has no hook and was idle, so that the helper has advanced the clock.
 pub(super) fn panic_if_stuck() {
     assert!(
-        thread_time().is_none_or(|time| time.stuck_signals.try_iter().count() == 0),
+        thread_time().is_none_or(|time| time.stuck_receiver.try_iter().count() == 0),
         "the clock of this thread is paused, its runtime is idle, and no hook advances the clock: \
          instead of `#[tokio::test]`, run the test in `corewheel_tokio::run`, or build its runtime \
          with `Builder::on_thread_park(corewheel_tokio::time::auto_advance)`; or call `advance`"
@@ -356,30 +356,32 @@ fn paused_thread_time() -> Option<Rc<PausableTime>> {
 impl PausableTime {
     /// Starts a helper, whose clock runs from zero.
     fn start() -> Self {
-        let (clock, (helper, requests)) = (Arc::new(VirtualClock::start()), channel());
-        let (stuck_sender, stuck_signals) = channel();
+        let (clock, (helper_sender, requests)) = (Arc::new(VirtualClock::start()), channel());
+        let (stuck_sender, stuck_receiver) = channel();
         let (shard_sender, shard_receiver) = channel();
-        let (helper_clock, request_sender) = (Arc::clone(&clock), helper.clone());
+        let (helper_clock, request_sender) = (Arc::clone(&clock), helper_sender.clone());
         let run_helper = move || {
             run_helper(&helper_clock, request_sender, &requests, &shard_sender, &stuck_sender);
         };
         let name = "corewheel-tokio paused".to_owned();
         thread::Builder::new().name(name).spawn(run_helper).expect("a thread for virtual time");
         let shard = shard_receiver.recv().expect("the helper has a wheel");
-        Self { clock, timers: Timers::new(&[shard]), helper, stuck_signals }
+        Self { clock, timers: Timers::new(&[shard]), helper_sender, stuck_receiver }
     }
 
     /// Sends the helper a request, and waits for the answer.
-    fn request(&self, request: impl FnOnce(Sender<bool>) -> Request) -> bool {
-        let (done, result) = channel();
-        self.helper.send(request(done)).expect("the helper runs until `self` is dropped");
+    fn request(&self, make_request: impl FnOnce(Sender<bool>) -> Request) -> bool {
+        let (reply_sender, result) = channel();
+        self.helper_sender
+            .send(make_request(reply_sender))
+            .expect("the helper runs until `self` is dropped");
         result.recv().expect("the helper answers")
     }
 }
 
 impl Drop for PausableTime {
     fn drop(&mut self) {
-        let _ = self.helper.send(Request::End);
+        let _ = self.helper_sender.send(Request::End);
     }
 }
 
@@ -409,36 +411,36 @@ fn run_helper(
                 }
             }
         };
-        let (done, result) = match request {
+        let (reply_sender, result) = match request {
             Err(RecvTimeoutError::Timeout) => {
-                if let ClockMode::PausedWithoutHook(idle) = &mut mode
-                    && idle.is_still_parked()
-                    && !fire_due()
+                if let ClockMode::PausedWithoutHook(idle_detector) = &mut mode
+                    && idle_detector.is_still_parked()
+                    && !fire_due_timers()
                     && time_until_next_deadline(clock).is_some()
                 {
                     let _ = stuck_sender.send(());
-                    advance_to_next(clock);
+                    advance_to_next_deadline(clock);
                 }
                 continue;
             }
             Ok(Request::Recheck) => continue,
             Ok(Request::End) | Err(RecvTimeoutError::Disconnected) => return,
-            Ok(Request::SetMode(new, done)) => {
-                mode = new;
-                (done, true)
+            Ok(Request::SetMode(new_mode, reply_sender)) => {
+                mode = new_mode;
+                (reply_sender, true)
             }
-            Ok(Request::Turn(done)) => (done, fire_due()),
-            Ok(Request::AdvanceToNext(done)) => {
+            Ok(Request::Turn(reply_sender)) => (reply_sender, fire_due_timers()),
+            Ok(Request::AdvanceToNext(reply_sender)) => {
                 mode = ClockMode::PausedWithHook;
-                (done, advance_to_next(clock))
+                (reply_sender, advance_to_next_deadline(clock))
             }
         };
-        let _ = done.send(result);
+        let _ = reply_sender.send(result);
     }
 }
 
 /// Fires every due timer. Returns true if a timer fired.
-fn fire_due() -> bool {
+fn fire_due_timers() -> bool {
     let mut has_fired = false;
     loop {
         let turn = local_timer().turn();
@@ -451,8 +453,8 @@ fn fire_due() -> bool {
 
 /// Fires the due timers. If no timer is due, advances the clock until one fires. Returns false if
 /// no timer is left.
-fn advance_to_next(clock: &VirtualClock) -> bool {
-    while !fire_due() {
+fn advance_to_next_deadline(clock: &VirtualClock) -> bool {
+    while !fire_due_timers() {
         match time_until_next_deadline(clock) {
             Some(wait) => clock.advance(wait),
             // Another thread has sent a request since the turn: turns again.
