@@ -59,7 +59,7 @@ impl<F> AddError<F> {
     #[track_caller]
     pub(crate) fn or_panic<T>(add_result: Result<T, Self>) -> T {
         match add_result {
-            Ok(add_result) => add_result,
+            Ok(added) => added,
             Err(error) => panic!("{error}"),
         }
     }

@@ -87,12 +87,12 @@ pub(crate) const EPOCH_ADVANCE_TRIES: usize = if IS_LOOM { 1 } else { 4 };
 /// The limit keeps turns short (P7).
 pub(crate) const PAGES_FREED_PER_CALL_MAX: usize = 4;
 
-/// Maximum number of emptied pages for which one pass calls `OwnerSlab::trim_pages` (P7). Later turns
-/// free the other emptied pages.
+/// Maximum number of emptied pages for which one pass calls `OwnerSlab::trim_pages` (P7). Later
+/// turns free the other emptied pages.
 pub(crate) const SLAB_TRIMS_PER_PASS_MAX: u32 = 2;
 
-/// Maximum number of calls of `OwnerSlab::trim_pages` before a long sleep (P7). Each call retires at most
-/// `RETIRED_PAGES_MAX` pages.
+/// Maximum number of calls of `OwnerSlab::trim_pages` before a long sleep (P7). Each call retires
+/// at most `RETIRED_PAGES_MAX` pages.
 pub(crate) const SLAB_TRIMS_PER_SLEEP_MAX: usize = 4;
 
 /// Maximum number of retired pages of a shard (P8). A *retired* page is freed once no thread can

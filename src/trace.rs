@@ -89,7 +89,7 @@ pub(crate) fn report_undriven_wheel(
         ("", None) => "an unnamed thread".to_owned(),
         _ => format!("thread '{name}'"),
     };
-    let report = match reason {
+    let report_text = match reason {
         Overdue => format!(
             "a timer of {owner} (shard {shard}) has been overdue for {overdue:?}, and no loop \
              drives it: {advice}"
@@ -113,9 +113,9 @@ pub(crate) fn report_undriven_wheel(
     };
     if cfg!(panic = "abort") {
         // Unlike `eprintln!`, does not panic if standard error cannot be written.
-        let _ = writeln!(io::stderr(), "corewheel: {report}");
+        let _ = writeln!(io::stderr(), "corewheel: {report_text}");
     } else {
         // Unlike `writeln!`, lets tests capture the report. The caller catches a panic.
-        eprintln!("corewheel: {report}");
+        eprintln!("corewheel: {report_text}");
     }
 }

@@ -32,10 +32,11 @@ impl AdmissionLimit {
         Self { limit, reserved_and_live_counts: AtomicU64::new(0) }
     }
 
-    /// Reserves room for a remote timer. [`release_reservation`](Self::release_reservation) or [`publish_live_count`](Self::publish_live_count)
-    /// ends the reservation. Returns false if there is no room. `cancelled_in_mailbox` returns the
-    /// number of cancelled timers in the mailbox, which use no room. If `ignores_limit` is true,
-    /// always succeeds: the timer carries an internal message.
+    /// Reserves room for a remote timer. [`release_reservation`](Self::release_reservation) or
+    /// [`publish_live_count`](Self::publish_live_count) ends the reservation. Returns false if
+    /// there is no room. `cancelled_in_mailbox` returns the number of cancelled timers in the
+    /// mailbox, which use no room. If `ignores_limit` is true, always succeeds: the timer carries
+    /// an internal message.
     #[inline]
     pub(crate) fn try_reserve_room(
         &self,
@@ -45,8 +46,8 @@ impl AdmissionLimit {
         if self.is_unlimited() {
             return true;
         }
-        // Acquire: pairs with `publish_live_count`, so that `cancelled_in_mailbox` counts no timer that the
-        // loaded live count already excludes.
+        // Acquire: pairs with `publish_live_count`, so that `cancelled_in_mailbox` counts no timer
+        // that the loaded live count already excludes.
         let counts_before =
             self.reserved_and_live_counts.fetch_add(RESERVATION_UNIT, Ordering::Acquire);
         let occupied_room = (counts_before >> 32) + (counts_before & (RESERVATION_UNIT - 1));

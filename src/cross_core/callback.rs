@@ -230,9 +230,9 @@ impl CallbackPtr {
     /// # Safety
     ///
     /// `callback` points to a callback, which no other code uses until [`run`](Self::run),
-    /// [`take_inline_closure`](Self::take_inline_closure) or [`drop_in_place`](Self::drop_in_place) has returned. The memory
-    /// counts as uninitialized after a `take_inline_closure`, after a `drop_in_place`, and after the `run` of a
-    /// one-shot callback.
+    /// [`take_inline_closure`](Self::take_inline_closure) or [`drop_in_place`](Self::drop_in_place)
+    /// has returned. The memory counts as uninitialized after a `take_inline_closure`, after a
+    /// `drop_in_place`, and after the `run` of a one-shot callback.
     #[inline]
     pub(crate) unsafe fn new(callback: NonNull<Callback>) -> Self {
         Self(callback)

@@ -244,9 +244,9 @@ impl TimerHandle {
         .unwrap_or(Cancel::Ended)
     }
 
-    /// Calls `make_request` with the shard, wakes the owner if necessary, and drops the payload that
-    /// `make_request` has taken. Returns `None` if the shard has ended. Unpins before it wakes the owner
-    /// or drops the payload, because both may run user code.
+    /// Calls `make_request` with the shard, wakes the owner if necessary, and drops the payload
+    /// that `make_request` has taken. Returns `None` if the shard has ended. Unpins before it wakes
+    /// the owner or drops the payload, because both may run user code.
     #[inline]
     fn run_remote_request<R>(
         self,

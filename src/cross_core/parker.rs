@@ -76,8 +76,8 @@ const SLEEP_NUMBER_STEP: u64 = 16;
 pub(crate) struct SleepId(u64);
 
 impl Parker {
-    /// Announces a sleep that ends at `sleep_end` at the latest. After `announce_sleep`, the owner must check
-    /// for requests once more.
+    /// Announces a sleep that ends at `sleep_end` at the latest. After `announce_sleep`, the owner
+    /// must check for requests once more.
     pub(crate) fn announce_sleep(&self, sleep_end: u64, ends_on_cancel: bool) -> SleepId {
         self.begin_sleep(sleep_end, if ends_on_cancel { ENDS_ON_CANCEL } else { 0 })
     }

@@ -97,11 +97,11 @@ impl BackendOps for LocalTimer {
     }
 
     fn nanos_at(&self, instant: Instant) -> Result<u64, AddErrorReason> {
-        ThreadWheel::with(|local| local.shared.clock.nanos_at(instant))
+        ThreadWheel::with(|thread_wheel| thread_wheel.shared.clock.nanos_at(instant))
     }
 
     fn instant_at(&self, nanos: u64) -> Instant {
-        let instant = ThreadWheel::with(|local| local.shared.clock.instant_at(nanos));
+        let instant = ThreadWheel::with(|thread_wheel| thread_wheel.shared.clock.instant_at(nanos));
         instant.unwrap_or_else(|_| self.now())
     }
 
@@ -111,7 +111,7 @@ impl BackendOps for LocalTimer {
     }
 
     fn clamp_period_nanos(&self, period: Duration) -> Result<u64, AddErrorReason> {
-        ThreadWheel::with(|local| local.shared.tick_length.clamp_period_nanos(period))
+        ThreadWheel::with(|thread_wheel| thread_wheel.shared.tick_length.clamp_period_nanos(period))
     }
 
     #[inline(always)]
@@ -122,11 +122,11 @@ impl BackendOps for LocalTimer {
         waker: WakerCallback,
     ) -> Result<TimerHandle, AddErrorReason> {
         let mut callback = Some(waker);
-        let add_result = ThreadWheel::with(|local| {
-            local.assert_driven();
-            local.add(TimerKind::Private, call_site, When::at_nanos(*nanos), &mut callback)
+        let add_result = ThreadWheel::with(|thread_wheel| {
+            thread_wheel.assert_driven();
+            thread_wheel.add(TimerKind::Private, call_site, When::at_nanos(*nanos), &mut callback)
         });
-        let add_result = add_result.and_then(|add_result| add_result);
+        let add_result = add_result.and_then(|added| added);
         if add_result.is_err() {
             self.drop_refused_callback(callback);
         }

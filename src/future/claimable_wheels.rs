@@ -28,9 +28,9 @@
 //! add or the announcement comes first:
 //!
 //! - If the add comes first, the announcement includes the new deadline.
-//! - If the announcement comes first, the worker reads `announced_sleep_end`, and wakes the driver if
-//!   the announced sleep ends after the new deadline. A driver that is already awake sees the new
-//!   timer at its next announcement.
+//! - If the announcement comes first, the worker reads `announced_sleep_end`, and wakes the driver
+//!   if the announced sleep ends after the new deadline. A driver that is already awake sees the
+//!   new timer at its next announcement.
 //!
 //! A remote request needs no claim, and wakes the driver as it wakes any sleeping owner (see
 //! `cross_core/parker.rs`).

@@ -69,7 +69,10 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
             // A request that must end the announced sleep wakes this task by `cx.waker()`.
             let announced_sleep = poll_fn(|cx| {
                 let prepare = |id| {
-                    ThreadWheel::with(|local| local.prepare_sleep_of_task(id, cx.waker())).ok()
+                    ThreadWheel::with(|thread_wheel| {
+                        thread_wheel.prepare_sleep_of_task(id, cx.waker())
+                    })
+                    .ok()
                 };
                 Poll::Ready(task.id.and_then(prepare).unwrap_or_else(PreparedSleep::zero_length))
             })
@@ -118,6 +121,6 @@ struct DrivingTask {
 
 impl Drop for DrivingTask {
     fn drop(&mut self) {
-        let _ = ThreadWheel::with(|local| local.wake_other_drivers(self.id));
+        let _ = ThreadWheel::with(|thread_wheel| thread_wheel.wake_other_drivers(self.id));
     }
 }

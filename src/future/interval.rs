@@ -205,12 +205,12 @@ impl<B: Backend> Interval<B> {
         let nanos_before_origin = self.nanos_before_origin;
         let (due, now) = (self.sleep.deadline, now.saturating_add(nanos_before_origin));
         let instant = self.sleep.deadline();
-        let tick =
+        let tick_instant =
             instant.checked_sub(Duration::from_nanos(nanos_before_origin)).unwrap_or(instant);
         let next_due = self.missed_tick_behavior.deadline_after_tick(due, now, self.period_nanos);
         self.nanos_before_origin = nanos_before_origin.saturating_sub(next_due);
         self.sleep.set_deadline_unarmed(Ok(next_due.saturating_sub(nanos_before_origin)));
-        Poll::Ready(Ok(tick))
+        Poll::Ready(Ok(tick_instant))
     }
 
     /// Restarts the schedule: the next tick comes one period from now.

@@ -224,9 +224,9 @@ impl Timers {
     }
 
     /// Makes `wheels` wheels, at least one, and a [`TimersDriver`], which the caller must run.
-    /// `config_of_wheel` returns the configuration of the wheel with the given index. If the driver never
-    /// runs, a later add may [report](crate::metrics#wheels-without-a-loop) an overdue timer. See
-    /// [`per_worker`](Self::per_worker).
+    /// `config_of_wheel` returns the configuration of the wheel with the given index. If the driver
+    /// never runs, a later add may [report](crate::metrics#wheels-without-a-loop) an overdue timer.
+    /// See [`per_worker`](Self::per_worker).
     ///
     /// # Errors
     ///
@@ -282,15 +282,15 @@ impl Timers {
         Self::from_shards(shards.into(), None, || ())
     }
 
-    /// Makes a `Timers` of the wheels `shards`. Calls `stop` when all clones and futures of the
-    /// `Timers` have been dropped.
+    /// Makes a `Timers` of the wheels `shards`. Calls `stop_wheels` when all clones and futures of
+    /// the `Timers` have been dropped.
     fn from_shards(
         shards: Arc<[ShardRef]>,
         claimable_wheels: Option<Arc<ClaimableWheels>>,
-        stop: impl Fn() + Send + Sync + 'static,
+        stop_wheels: impl Fn() + Send + Sync + 'static,
     ) -> Self {
         let wheel_set =
-            WheelSet { shards, claimable_wheels, _stop_on_drop: Arc::new(CallOnDrop(stop)) };
+            WheelSet { shards, claimable_wheels, _stop_on_drop: Arc::new(CallOnDrop(stop_wheels)) };
         Self(wheel_set.shards.iter().map(|_| Arc::new(wheel_set.clone())).collect())
     }
 

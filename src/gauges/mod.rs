@@ -6,8 +6,8 @@
 //! `remote_due_while_undriven` and `overdue_grace_nanos`. The owner and the readers never wait for
 //! each other.
 //!
-//! A reader of a `Timers::per_worker` wheel first calls `refresh_counts`, which publishes the counts
-//! unless another thread has claimed the wheel.
+//! A reader of a `Timers::per_worker` wheel first calls `refresh_counts`, which publishes the
+//! counts unless another thread has claimed the wheel.
 //!
 //! The [`Counts`] are one consistent [`Snapshot`]. Other numbers may be newer or older than the
 //! `Counts`.

@@ -152,12 +152,12 @@ impl ThreadStopRequest {
 
 impl Drop for ThreadStopRequest {
     fn drop(&mut self) {
-        let state = &self.shared.stop_state_by_thread[self.thread_index];
+        let stop_state = &self.shared.stop_state_by_thread[self.thread_index];
         // Relaxed: the flag publishes no other data. A future of `Core::stopped` reads
         // `is_processed` and adds its waker under the lock taken below. So either the future sees
         // this store, or `wakers` contains the future's waker.
-        state.is_processed.store(true, Ordering::Relaxed);
-        let wakers = mem::take(&mut *lock(&state.wakers));
+        stop_state.is_processed.store(true, Ordering::Relaxed);
+        let wakers = mem::take(&mut *lock(&stop_state.wakers));
         let hooks = self.shared.hooks_of(self.thread_index);
         for waker in wakers.into_values() {
             hooks.catch_panic(PanicPlace::Callback, || waker.wake());

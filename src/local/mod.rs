@@ -614,7 +614,7 @@ impl LocalTimer {
         if !self.clock().is_virtual() || self.next_deadline() <= Some(self.now()) {
             let sleep = self.prepare_sleep();
             match longest_park {
-                Some(longest) => sleep.park_at_most(longest),
+                Some(longest_wait) => sleep.park_at_most(longest_wait),
                 None => sleep.park(),
             }
             return None;
@@ -622,13 +622,15 @@ impl LocalTimer {
         let (now, real_now) = (self.now(), Clock::monotonic().now());
         let [_, still_since] =
             clock_still_since.filter(|still| still[0] == now).unwrap_or([now, real_now]);
-        let longest = Duration::from_nanos(LONG_OVERDUE_GRACE_NANOS);
-        if real_now - still_since >= longest {
-            let _ = ThreadWheel::with(|local| {
-                local.shared.report_undriven_wheel(u64::MAX, UndrivenReason::ClockStandsStill);
+        let longest_wait = Duration::from_nanos(LONG_OVERDUE_GRACE_NANOS);
+        if real_now - still_since >= longest_wait {
+            let _ = ThreadWheel::with(|thread_wheel| {
+                thread_wheel
+                    .shared
+                    .report_undriven_wheel(u64::MAX, UndrivenReason::ClockStandsStill);
             });
         }
-        self.prepare_sleep().park_at_most(longest);
+        self.prepare_sleep().park_at_most(longest_wait);
         Some([now, still_since])
     }
 
@@ -774,7 +776,7 @@ impl LocalTimer {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn now(self) -> Instant {
-        ThreadWheel::with(|local| local.shared.clock.now())
+        ThreadWheel::with(|thread_wheel| thread_wheel.shared.clock.now())
             .unwrap_or_else(|_| Clock::monotonic().now())
     }
 
@@ -803,7 +805,8 @@ impl LocalTimer {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn clock(self) -> Clock {
-        ThreadWheel::with(|local| local.shared.clock.clone()).unwrap_or_else(|_| Clock::monotonic())
+        ThreadWheel::with(|thread_wheel| thread_wheel.shared.clock.clone())
+            .unwrap_or_else(|_| Clock::monotonic())
     }
 
     /// Returns the counts of this wheel's timers since its creation. Cost: one or two cache misses

@@ -91,7 +91,7 @@ impl DriverRegistration {
 
 impl Drop for DriverRegistration {
     fn drop(&mut self) {
-        let _ = ThreadWheel::with(|local| local.remove_driver(self.is_run_until));
+        let _ = ThreadWheel::with(|thread_wheel| thread_wheel.remove_driver(self.is_run_until));
     }
 }
 
@@ -101,9 +101,9 @@ struct DriverPollGuard;
 
 impl Drop for DriverPollGuard {
     fn drop(&mut self) {
-        let _ = ThreadWheel::with(|local| {
-            if let DriverState::NoDriverExpected = local.driver_state.get() {
-                local.driver_state.set(DriverState::BetweenTurns);
+        let _ = ThreadWheel::with(|thread_wheel| {
+            if let DriverState::NoDriverExpected = thread_wheel.driver_state.get() {
+                thread_wheel.driver_state.set(DriverState::BetweenTurns);
             }
         });
     }
@@ -171,7 +171,7 @@ impl ThreadWheel {
         let one_in = config.sample_one_in;
         let engine = Engine::new(config, Slab::for_callbacks())?;
         let shared = Arc::clone(&engine.shared);
-        let local = Self {
+        let thread_wheel = Self {
             engine: RefCell::new(engine),
             shared,
             driver_state: Cell::new(DriverState::NoDriverExpected),
@@ -186,9 +186,9 @@ impl ThreadWheel {
             announced_sleep_end: Cell::new(u64::MAX),
             sampler: CallbackSampler { one_in, countdown: Cell::new(one_in) },
         };
-        local.mark_undriven();
-        local.shared.gauges.set_overdue_grace(SHORT_OVERDUE_GRACE_NANOS);
-        Ok(local)
+        thread_wheel.mark_undriven();
+        thread_wheel.shared.gauges.set_overdue_grace(SHORT_OVERDUE_GRACE_NANOS);
+        Ok(thread_wheel)
     }
 
     pub(super) fn install(config: Config) -> Result<(), ConfigError> {
@@ -196,8 +196,8 @@ impl ThreadWheel {
             if cell.get().is_some() {
                 return Err(ConfigError::ThreadHasWheel);
             }
-            let local = Self::set_current(cell, Self::new(config)?);
-            local.replace_undriven_state(DriverState::DriverExpected);
+            let thread_wheel = Self::set_current(cell, Self::new(config)?);
+            thread_wheel.replace_undriven_state(DriverState::DriverExpected);
             Ok(())
         });
         install_result.unwrap_or(Err(ConfigError::ThreadHasWheel))
@@ -207,7 +207,7 @@ impl ThreadWheel {
     /// the exiting thread has begun to drop the wheel, or too many shards exist.
     #[inline]
     pub(crate) fn with<R>(action: impl FnOnce(&Self) -> R) -> Result<R, AddErrorReason> {
-        let local = Self::get_or_create()?;
+        let thread_wheel = Self::get_or_create()?;
         // SAFETY: the thread's wheel does not move, and `action` cannot keep the reference beyond
         // this call. The wheel is dropped only when the thread exits or calls `process::exit`. If
         // `action` calls `process::exit`, that call never returns, so `action` cannot use the
@@ -215,14 +215,14 @@ impl ThreadWheel {
         // node. While such references may exist, `Drop for ThreadWheel` leaks the nodes. The
         // destructor first clears `THREAD_WHEEL_PTR`, so that no later call finds the dropped
         // wheel.
-        Ok(action(unsafe { local.as_ref() }))
+        Ok(action(unsafe { thread_wheel.as_ref() }))
     }
 
     #[inline]
     pub(crate) fn with_current_engine<R>(
         step: impl FnOnce(&mut Engine<Callback>) -> R,
     ) -> Result<R, AddErrorReason> {
-        Self::with(|local| local.with_engine(step))
+        Self::with(|thread_wheel| thread_wheel.with_engine(step))
     }
 
     #[inline]
@@ -235,28 +235,30 @@ impl ThreadWheel {
     fn create() -> Result<NonNull<Self>, AddErrorReason> {
         let creation_result = THREAD_WHEEL.try_with(|cell| {
             // The default configuration is valid, so the only possible error is too many shards.
-            let local = Self::new(Config::new()).map_err(|_| AddErrorReason::TooManyShards)?;
-            Ok(NonNull::from(Self::set_current(cell, local)))
+            let thread_wheel =
+                Self::new(Config::new()).map_err(|_| AddErrorReason::TooManyShards)?;
+            Ok(NonNull::from(Self::set_current(cell, thread_wheel)))
         });
         creation_result.unwrap_or(Err(AddErrorReason::ShutDown))
     }
 
-    /// Makes `local` the wheel of this thread, and returns it. If the thread already has a wheel,
-    /// drops `local` and returns that wheel. A wheel exists already only if the function of a
-    /// `Clock::from_fn` has used corewheel, which such a function must not do.
-    fn set_current(cell: &OnceCell<Self>, local: Self) -> &Self {
-        let local = cell.get_or_init(|| local);
+    /// Makes `thread_wheel` the wheel of this thread, and returns it. If the thread already has a
+    /// wheel, drops `thread_wheel` and returns that wheel. A wheel exists already only if the
+    /// function of a `Clock::from_fn` has used corewheel, which such a function must not do.
+    fn set_current(cell: &OnceCell<Self>, thread_wheel: Self) -> &Self {
+        let thread_wheel = cell.get_or_init(|| thread_wheel);
         ThisThreadWheel::register(Some(ThisThreadWheel {
-            shard: local.shared.number,
+            shard: thread_wheel.shared.number,
             vtable: &OWNER_HANDLE_VTABLE,
         }));
         // Fails only if the exiting thread has destroyed `THREAD_WHEEL_PTR`.
-        let _ = THREAD_WHEEL_PTR.try_with(|pointer| pointer.set(Some(NonNull::from(local))));
-        local
+        let _ = THREAD_WHEEL_PTR.try_with(|pointer| pointer.set(Some(NonNull::from(thread_wheel))));
+        thread_wheel
     }
 
     pub(super) fn is_in_turn() -> bool {
-        Self::with(|local| matches!(local.driver_state.get(), DriverState::InTurn)) == Ok(true)
+        Self::with(|thread_wheel| matches!(thread_wheel.driver_state.get(), DriverState::InTurn))
+            == Ok(true)
     }
 
     /// Returns true if the thread's wheel was drained, or the exiting thread has begun to drop it.
@@ -269,7 +271,9 @@ impl ThreadWheel {
     #[cold]
     fn has_ended_slow() -> bool {
         let has_ended = |cell: &OnceCell<Self>| {
-            cell.get().is_some_and(|local| matches!(local.driver_state.get(), DriverState::Ended))
+            cell.get().is_some_and(|thread_wheel| {
+                matches!(thread_wheel.driver_state.get(), DriverState::Ended)
+            })
         };
         THREAD_WHEEL.try_with(has_ended).unwrap_or(true)
     }
@@ -282,15 +286,15 @@ impl ThreadWheel {
         handle: TimerHandle,
         compute_due: impl FnOnce(&mut Engine<Callback>) -> u64,
     ) -> Option<u64> {
-        let new_due = Self::with(|local| {
-            let mut engine = local.engine.borrow_mut();
+        let new_due = Self::with(|thread_wheel| {
+            let mut engine = thread_wheel.engine.borrow_mut();
             engine.prefetch_node_before_reset(handle);
             let due = compute_due(&mut engine);
             if !engine.reset_to_nanos(handle, due) {
                 return None;
             }
             drop(engine);
-            local.end_sleep_for_deadline(due);
+            thread_wheel.end_sleep_for_deadline(due);
             Some(due)
         });
         new_due.ok().flatten()
@@ -310,9 +314,9 @@ impl ThreadWheel {
         callback: &mut Option<B>,
     ) -> Result<TimerHandle, AddErrorReason> {
         // Does not call `with`, because the compiler would not inline the closure.
-        let local = Self::get_or_create()?;
+        let thread_wheel = Self::get_or_create()?;
         // SAFETY: the wheel is not dropped while this call uses it; see `with`.
-        unsafe { local.as_ref() }.add(kind, call_site, when, callback)
+        unsafe { thread_wheel.as_ref() }.add(kind, call_site, when, callback)
     }
 
     /// Adds a timer, and ends this thread's announced sleep if it would end after the timer's
@@ -467,9 +471,9 @@ impl ThreadWheel {
     /// Polls the sleep of a task that drives the wheel. The poll panics if the sleep is a timer of
     /// the same wheel, because the task would wait for its own turn.
     pub(crate) fn poll_driver_sleep<R>(poll: impl FnOnce() -> R) -> R {
-        let _ = Self::with(|local| {
-            if let DriverState::BetweenTurns = local.driver_state.get() {
-                local.driver_state.set(DriverState::NoDriverExpected);
+        let _ = Self::with(|thread_wheel| {
+            if let DriverState::BetweenTurns = thread_wheel.driver_state.get() {
+                thread_wheel.driver_state.set(DriverState::NoDriverExpected);
             }
         });
         let _poll_guard = DriverPollGuard;
@@ -558,11 +562,12 @@ impl ThreadWheel {
 
     /// Reads the clock, and finishes a turn that certainly needs no *pass*: the part of a turn that
     /// consumes messages and fires timers. If the turn is finished, returns the number of live
-    /// timers. If the result is `None`, the caller must call [`run_turn_with_pass`](Self::run_turn_with_pass).
+    /// timers. If the result is `None`, the caller must call
+    /// [`run_turn_with_pass`](Self::run_turn_with_pass).
     pub(super) fn try_turn_without_pass() -> Option<usize> {
-        if let Ok(Some(local)) = THREAD_WHEEL_PTR.try_with(Cell::get)
+        if let Ok(Some(thread_wheel)) = THREAD_WHEEL_PTR.try_with(Cell::get)
             // SAFETY: the wheel is not dropped while this call uses it; see `with`.
-            && let Ok(mut engine) = unsafe { local.as_ref() }.engine.try_borrow_mut()
+            && let Ok(mut engine) = unsafe { thread_wheel.as_ref() }.engine.try_borrow_mut()
             && engine.try_read_clock()
         {
             return engine.finish_turn_if_idle().then(|| engine.len());
@@ -573,9 +578,9 @@ impl ThreadWheel {
     /// Tries a turn without a pass, at `now` or, if that is `None`, at a new reading of the clock.
     #[inline(never)]
     pub(super) fn try_turn_without_pass_slow(now: Option<Instant>) -> Option<usize> {
-        let finish_if_idle = |local: &Self| {
-            let mut engine = local.engine.borrow_mut();
-            match (now, local.driver_state.get()) {
+        let finish_if_idle = |thread_wheel: &Self| {
+            let mut engine = thread_wheel.engine.borrow_mut();
+            match (now, thread_wheel.driver_state.get()) {
                 (None, _) => _ = engine.read_clock(),
                 // Nested turns and turns after a drain ignore `now`.
                 (_, DriverState::InTurn | DriverState::Ended) => {}
@@ -590,36 +595,37 @@ impl ThreadWheel {
     #[inline(never)]
     pub(super) fn run_turn_with_pass(budget: usize) -> Turn {
         // Does not call `with`, because `with` would copy the result.
-        let Ok(local) = Self::get_or_create() else { return Turn::default() };
+        let Ok(thread_wheel) = Self::get_or_create() else { return Turn::default() };
         // SAFETY: the wheel is not dropped while this call uses it; see `with`.
-        let local = unsafe { local.as_ref() };
-        if !local.try_mark_driven() {
-            return local.refused_turn();
+        let thread_wheel = unsafe { thread_wheel.as_ref() };
+        if !thread_wheel.try_mark_driven() {
+            return thread_wheel.refused_turn();
         }
-        local.driver_state.set(DriverState::InTurn);
-        let _turn_guard = TurnGuard(&local.driver_state);
+        thread_wheel.driver_state.set(DriverState::InTurn);
+        let _turn_guard = TurnGuard(&thread_wheel.driver_state);
         let (touched_before, has_urgent_messages) =
-            local.with_engine(|engine| (engine.wheel.touched, engine.begin_pass(budget)));
+            thread_wheel.with_engine(|engine| (engine.wheel.touched, engine.begin_pass(budget)));
         let (mut fired, mut collected) = (0, 0);
         if has_urgent_messages {
-            local.consume_messages(&mut fired, &mut collected);
+            thread_wheel.consume_messages(&mut fired, &mut collected);
         }
         let mut timer_to_finish = None;
         // Finishes the previous run and claims the next due timer under one borrow of the engine.
-        while let Some(claimed) = local.with_engine(|engine| {
+        while let Some(claimed) = thread_wheel.with_engine(|engine| {
             if let Some(ended) = timer_to_finish.take() {
                 engine.finish_run(ended);
             }
             engine.claim_next_due()
         }) {
             fired += 1;
-            timer_to_finish = local.run_callback(claimed);
+            timer_to_finish = thread_wheel.run_callback(claimed);
         }
-        if local.with_engine(|engine| engine.backlog.may_have_low_priority_messages()) {
-            local.consume_messages(&mut fired, &mut collected);
+        if thread_wheel.with_engine(|engine| engine.backlog.may_have_low_priority_messages()) {
+            thread_wheel.consume_messages(&mut fired, &mut collected);
         }
-        let next_turn_needs_pass = local.needs_flush_or_trim() && local.flush_and_trim_clients();
-        local.with_engine(|engine| {
+        let next_turn_needs_pass =
+            thread_wheel.needs_flush_or_trim() && thread_wheel.flush_and_trim_clients();
+        thread_wheel.with_engine(|engine| {
             let behind = engine.end_pass();
             if next_turn_needs_pass {
                 engine.request_pass();
@@ -947,21 +953,24 @@ impl ThreadWheel {
     }
 
     pub(crate) fn cancel(handle: TimerHandle) -> Cancel {
-        let cancel_result = Self::with(|local| {
-            let mut engine = local.engine.borrow_mut();
+        let cancel_result = Self::with(|thread_wheel| {
+            let mut engine = thread_wheel.engine.borrow_mut();
             match engine.cancel(handle, OwnerSlab::needs_drop) {
                 Ok(None) => {
                     drop(engine);
-                    local.publish_live_count_unless_awake();
+                    thread_wheel.publish_live_count_unless_awake();
                 }
                 Ok(Some(FreeWhen::Now)) => {
                     let callback = engine.cancelled_callback(handle.index());
                     drop(engine);
-                    local.publish_live_count_unless_awake();
-                    local.in_place_drop_count.update(|drops| drops + 1);
-                    local.shared.hooks.catch_panic(PanicPlace::Drop, || callback.drop_in_place());
-                    local.in_place_drop_count.update(|drops| drops - 1);
-                    local.engine.borrow_mut().free_node(handle.index(), handle.generation);
+                    thread_wheel.publish_live_count_unless_awake();
+                    thread_wheel.in_place_drop_count.update(|drops| drops + 1);
+                    thread_wheel
+                        .shared
+                        .hooks
+                        .catch_panic(PanicPlace::Drop, || callback.drop_in_place());
+                    thread_wheel.in_place_drop_count.update(|drops| drops - 1);
+                    thread_wheel.engine.borrow_mut().free_node(handle.index(), handle.generation);
                 }
                 Ok(Some(FreeWhen::OnMessage)) => {
                     // The callback's destructor may run a turn, which may consume the timer's
@@ -970,8 +979,8 @@ impl ThreadWheel {
                     let callback =
                         engine.take_payload_cancelled_by_owner(handle, FreeWhen::OnMessage);
                     drop(engine);
-                    local.publish_live_count_unless_awake();
-                    local.shared.hooks.drop_catching_panic(callback);
+                    thread_wheel.publish_live_count_unless_awake();
+                    thread_wheel.shared.hooks.drop_catching_panic(callback);
                 }
                 Err(answer) => return answer,
             }
@@ -994,13 +1003,15 @@ impl ThreadWheel {
         when: When,
     ) -> Option<LocalHandle> {
         let expire_operation = move || {
-            if let Ok(Some(client)) = Self::with(|local| local.clients.borrow().get(client)) {
+            if let Ok(Some(client)) =
+                Self::with(|thread_wheel| thread_wheel.clients.borrow().get(client))
+            {
                 client.expire_operation(client_index);
             }
         };
-        let local = Self::get_or_create().ok()?;
+        let thread_wheel = Self::get_or_create().ok()?;
         // SAFETY: the wheel is not dropped while this call uses it; see `with`.
-        let mut engine = unsafe { local.as_ref() }.engine.borrow_mut();
+        let mut engine = unsafe { thread_wheel.as_ref() }.engine.borrow_mut();
         if !engine.has_add_allowance() {
             return None;
         }
@@ -1012,30 +1023,30 @@ impl ThreadWheel {
 
     #[inline]
     pub(crate) fn end_sleep_for_client_timer(timer: LocalHandle) {
-        let _ = Self::with(|local| {
-            if local.may_be_asleep() {
-                local.end_sleep_for_timer(timer.handle);
+        let _ = Self::with(|thread_wheel| {
+            if thread_wheel.may_be_asleep() {
+                thread_wheel.end_sleep_for_timer(timer.handle);
             }
         });
     }
 
-    /// Cancels a [`Private`](TimerKind::Private) timer, and returns the result of `take_callback`, or `None`
-    /// if the timer is running or has ended. If the callback has a destructor, `take_callback` must move the
-    /// callback out, because this call does not drop it.
+    /// Cancels a [`Private`](TimerKind::Private) timer, and returns the result of `take_callback`,
+    /// or `None` if the timer is running or has ended. If the callback has a destructor,
+    /// `take_callback` must move the callback out, because this call does not drop it.
     #[inline(always)]
     pub(crate) fn cancel_private<R>(
         handle: TimerHandle,
         take_callback: impl FnOnce(CallbackPtr) -> R,
     ) -> Option<R> {
         // SAFETY: the wheel is not dropped while this call uses it; see `with`.
-        let local = unsafe { Self::get_or_create().ok()?.as_ref() };
-        let mut engine = local.engine.borrow_mut();
+        let thread_wheel = unsafe { Self::get_or_create().ok()?.as_ref() };
+        let mut engine = thread_wheel.engine.borrow_mut();
         let take_callback =
             |node: OwnerNodeRef<'_, _>| take_callback(OwnerSlab::cancelled_callback(node));
         let result = engine.cancel_private(handle, take_callback);
         drop(engine);
         if result.is_some() {
-            local.publish_live_count_unless_awake();
+            thread_wheel.publish_live_count_unless_awake();
         }
         result
     }
@@ -1059,7 +1070,8 @@ impl ThreadWheel {
     fn report_panic(place: PanicPlace, payload: Box<dyn Any + Send>) {
         let has_wheel = || THREAD_WHEEL_PTR.try_with(Cell::get).ok().flatten().is_some();
         let may_report = place != PanicPlace::Drop || has_wheel();
-        let wheel = may_report.then(|| Self::with(|local| Arc::clone(&local.shared)).ok());
+        let wheel =
+            may_report.then(|| Self::with(|thread_wheel| Arc::clone(&thread_wheel.shared)).ok());
         match wheel.flatten() {
             Some(shared) => shared.hooks.report_panic(place, payload),
             // Without a wheel, there is no panic hook to call.

@@ -219,9 +219,10 @@ impl TimerFd {
     /// ```
     pub fn arm(&self) {
         self.announced_sleep.set(None);
-        let sleep = ThreadWheel::with(|local| local.arm_and_announce_sleep(&self.descriptor))
-            .ok()
-            .flatten();
+        let sleep =
+            ThreadWheel::with(|thread_wheel| thread_wheel.arm_and_announce_sleep(&self.descriptor))
+                .ok()
+                .flatten();
         if sleep.is_none() {
             self.descriptor.arm(None, || None);
         }
@@ -232,7 +233,7 @@ impl TimerFd {
 impl Drop for TimerFd {
     fn drop(&mut self) {
         if self.announced_sleep.take().is_some() {
-            let _ = ThreadWheel::with(|local| local.wake_other_drivers(None));
+            let _ = ThreadWheel::with(|thread_wheel| thread_wheel.wake_other_drivers(None));
         }
     }
 }

@@ -377,8 +377,8 @@ impl<K: Send + 'static> Member<K> {
     }
 
     fn take_empty_batch(&self) -> Batch<K> {
-        let spare_batches = self.spare_batches.borrow_mut().pop();
-        spare_batches.unwrap_or_else(|| Batch::new(&self.group, self.own_core, Vec::new()))
+        let spare_batch = self.spare_batches.borrow_mut().pop();
+        spare_batch.unwrap_or_else(|| Batch::new(&self.group, self.own_core, Vec::new()))
     }
 
     /// Calls `on_event` with the key of each event of a batch, and `on_message` with the sending
@@ -399,7 +399,7 @@ impl<K: Send + 'static> Member<K> {
     }
 
     /// If this core's purgatory was registered as a receiver, records that it has ended.
-    pub(super) fn mark_ended(&self) {
+    pub(super) fn mark_purgatory_ended(&self) {
         if self.has_receiver.get()
             && let Some(cores) = self.group.cores_if_joined()
         {

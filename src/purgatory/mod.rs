@@ -456,7 +456,7 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     pub fn force_complete(&self, id: OperationId) -> bool {
         let must_complete = self.0.table.borrow_mut().try_cancel_timer(id.0);
         if must_complete {
-            self.0.complete(id.0.index, Completion::Forced);
+            self.0.complete_operation(id.0.index, Completion::Forced);
         }
         must_complete
     }
@@ -779,8 +779,9 @@ impl<K: WatchKey, Op: DelayedOperation> SharedPurgatory<K, Op> {
         let client = self.client_id.get().map_or_else(|| self.register_with_wheel(), Ok);
         // Makes room before `try_park` borrows the table: making room drops callbacks of cancelled
         // timers, and their destructors may use the table.
-        let make_room =
-            |client| ThreadWheel::with(|local| local.engine_with_room().map(|_room| client))?;
+        let make_room = |client| {
+            ThreadWheel::with(|thread_wheel| thread_wheel.engine_with_room().map(|_room| client))?
+        };
         match client.and_then(make_room) {
             Ok(client) => self
                 .try_park(client, operation, key, when)
@@ -825,7 +826,7 @@ impl<K: WatchKey, Op: DelayedOperation> SharedPurgatory<K, Op> {
     #[cold]
     fn register_with_wheel(self: &Rc<Self>) -> Result<ClientId, AddErrorReason> {
         let this = Rc::<Self>::downgrade(self);
-        let client = ThreadWheel::with(|local| local.register_client(this))??;
+        let client = ThreadWheel::with(|thread_wheel| thread_wheel.register_client(this))??;
         self.client_id.set(Some(client));
         Ok(client)
     }
@@ -860,7 +861,7 @@ impl<K: WatchKey, Op: DelayedOperation> SharedPurgatory<K, Op> {
             FoundWatchers::Unwatched => 0,
             FoundWatchers::CheckedOut(index, operation) => {
                 drop(table);
-                usize::from(self.check(index, operation))
+                usize::from(self.check_operation(index, operation))
             }
             FoundWatchers::Walk(event) => {
                 drop(table);
@@ -882,7 +883,7 @@ impl<K: WatchKey, Op: DelayedOperation> SharedPurgatory<K, Op> {
                     let operation = table.check_out(index);
                     drop(table);
                     if let Some(operation) = operation {
-                        completed_count += usize::from(self.check(index, operation));
+                        completed_count += usize::from(self.check_operation(index, operation));
                     }
                 }
                 Some(WatchingOperation::Remote { core, operation, watch }) => {
@@ -905,7 +906,8 @@ impl<K: WatchKey, Op: DelayedOperation> SharedPurgatory<K, Op> {
     /// check. Returns true if this call completed the operation because its condition held.
     fn check_by_id(&self, id: RecordId) -> bool {
         let operation = self.table.borrow_mut().check_out_by_id(id);
-        let has_completed = operation.is_some_and(|operation| self.check(id.index, operation));
+        let has_completed =
+            operation.is_some_and(|operation| self.check_operation(id.index, operation));
         if has_completed {
             self.condition_change_count.update(|count| count + 1);
         }
@@ -915,7 +917,7 @@ impl<K: WatchKey, Op: DelayedOperation> SharedPurgatory<K, Op> {
     /// Checks the condition of a checked-out operation. Then completes the operation or puts it
     /// back into its record. Returns true if the operation completed because its condition held.
     #[inline(always)]
-    fn check(&self, index: u32, mut operation: Op) -> bool {
+    fn check_operation(&self, index: u32, mut operation: Op) -> bool {
         let mut is_second_check = false;
         loop {
             let condition_holds = call_try_complete(&mut operation);
@@ -940,8 +942,8 @@ impl<K: WatchKey, Op: DelayedOperation> SharedPurgatory<K, Op> {
     }
 
     /// Completes an operation whose timer has fired or was cancelled. If the operation is checked
-    /// out, [`check`](Self::check) completes it after `try_complete` returns.
-    fn complete(&self, index: u32, completion: Completion) {
+    /// out, [`check_operation`](Self::check_operation) completes it after `try_complete` returns.
+    fn complete_operation(&self, index: u32, completion: Completion) {
         let mut table = self.table.borrow_mut();
         if let Some(operation) = table.complete_and_take(index, completion) {
             self.remove_and_complete(table, index, operation, completion);
@@ -957,11 +959,11 @@ impl<K: WatchKey, Op: DelayedOperation> SharedPurgatory<K, Op> {
         completion: Completion,
     ) {
         table.count_completion(completion);
-        self.remove(table, index);
+        self.remove_operation(table, index);
         self.call_or_defer_on_complete(operation, completion);
     }
 
-    fn remove(&self, mut table: RefMut<'_, Table<K, Op>>, index: u32) {
+    fn remove_operation(&self, mut table: RefMut<'_, Table<K, Op>>, index: u32) {
         self.condition_change_count.update(|count| count + 1);
         let last_watch_on_other_core_index = table.remove(index);
         self.finish_removal(table, last_watch_on_other_core_index);
@@ -1007,8 +1009,8 @@ impl<K: WatchKey, Op: DelayedOperation> SharedPurgatory<K, Op> {
     #[cold]
     fn run_deferred_completions(&self) {
         loop {
-            let next = self.deferred_completions.borrow_mut().pop_front();
-            let Some((operation, completion)) = next else { break };
+            let next_completion = self.deferred_completions.borrow_mut().pop_front();
+            let Some((operation, completion)) = next_completion else { break };
             ThreadWheel::catch_panic(PanicPlace::DelayedOperation, || {
                 operation.on_complete(completion);
             });
@@ -1022,7 +1024,7 @@ impl<K: WatchKey, Op: DelayedOperation> SharedPurgatory<K, Op> {
         let operation = table.cancel_timer_and_take(id)?;
         // Counts the operation first: the removal may call a wake hook that reads the counts.
         table.totals.handed_back += 1;
-        self.remove(table, id.index);
+        self.remove_operation(table, id.index);
         Some(operation)
     }
 
@@ -1134,7 +1136,7 @@ impl<K: WatchKey, Op: DelayedOperation> BatchReceiver<K> for SharedPurgatory<K, 
 
     fn notify_remote_watchers_of_end(&self) {
         let Some(member) = &self.member else { return };
-        member.mark_ended();
+        member.mark_purgatory_ended();
         // Collects the operations first: sending a message may call a wake hook, and the hook may
         // use the table.
         let remote_watchers: Vec<_> = self.table.borrow().all_remote_watchers().collect();
@@ -1147,7 +1149,7 @@ impl<K: WatchKey, Op: DelayedOperation> BatchReceiver<K> for SharedPurgatory<K, 
 
 impl<K: WatchKey, Op: DelayedOperation> WheelClient for SharedPurgatory<K, Op> {
     fn expire_operation(&self, index: u32) {
-        self.complete(index, Completion::Expired);
+        self.complete_operation(index, Completion::Expired);
     }
 
     fn flush_messages(&self) {
@@ -1175,7 +1177,7 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for SharedPurgatory<K, Op> {
         }
         for id in ids {
             let operation = self.table.get_mut().complete_and_take(id.index, Completion::Forced);
-            self.remove(self.table.borrow_mut(), id.index);
+            self.remove_operation(self.table.borrow_mut(), id.index);
             ThreadWheel::catch_panic(PanicPlace::Drop, || drop(operation));
         }
         self.notify_remote_watchers_of_end();

@@ -183,7 +183,7 @@ pub(super) struct RecordId {
 }
 
 impl RecordId {
-    /// An `RecordId` that no operation or watch has.
+    /// A `RecordId` that no operation or watch has.
     pub(super) const NONE: Self = Self { number: NonZeroU64::MIN, index: u32::MAX };
 }
 

@@ -118,8 +118,8 @@ impl<T> Page<T> {
 impl<T: Record> Records<T> {
     /// Ends a trim interval
     /// ([`PURGATORY_TRIM_INTERVAL_TURNS`](crate::limits::PURGATORY_TRIM_INTERVAL_TURNS)), and
-    /// begins the next. If `frees_all_spare_pages` is true, frees all spare pages; otherwise frees one, if
-    /// there always was a spare page during the interval.
+    /// begins the next. If `frees_all_spare_pages` is true, frees all spare pages; otherwise frees
+    /// one, if there always was a spare page during the interval.
     pub(super) fn end_trim_interval(&mut self, frees_all_spare_pages: bool) {
         let unneeded_count = if frees_all_spare_pages {
             self.spare_pages.len()
@@ -130,7 +130,7 @@ impl<T: Record> Records<T> {
         self.fewest_spare_pages_in_interval = self.spare_pages.len();
     }
 
-    /// Returns the index of the record that [`occupy`](Self::occupy) must take next.
+    /// Returns the index of the record that [`occupy_record`](Self::occupy_record) must take next.
     #[inline]
     pub(super) fn vacant_index(&self) -> u32 {
         if self.first_free_in_current_page == NO_RECORD {
@@ -162,7 +162,7 @@ impl<T: Record> Records<T> {
     /// Occupies the record at `index`, which must be the [`vacant_index`](Self::vacant_index). The
     /// caller writes the record.
     #[inline]
-    pub(super) fn occupy(&mut self, index: u32) -> &mut T {
+    pub(super) fn occupy_record(&mut self, index: u32) -> &mut T {
         self.len += 1;
         if index != self.first_free_in_current_page {
             self.make_page_current(index);
@@ -346,7 +346,7 @@ mod tests {
                 let index = records.vacant_index();
                 let needs_page = records.pages_with_room.is_empty() && !records.has_spare_page();
                 let before = records.capacity();
-                let record = records.occupy(index);
+                let record = records.occupy_record(index);
                 assert!(record.0.replace(round).is_none());
                 used.push((index, round));
                 assert!(needs_page || records.capacity() == before, "an unneeded page");
@@ -367,13 +367,13 @@ mod tests {
         let mut records = Records::<TestRecord>::new();
         for index in 0..first_index_of_page(4) {
             assert_eq!(records.vacant_index(), index);
-            records.occupy(index).0 = Some(0);
+            records.occupy_record(index).0 = Some(0);
         }
         // Page 3 is current. Frees all of page 1, and then one record of page 0.
         let freed = (first_index_of_page(1)..first_index_of_page(2)).chain([0]);
         freed.for_each(|index| _ = free(&mut records, index));
         assert_eq!(records.vacant_index(), 0);
-        records.occupy(0).0 = Some(0);
+        records.occupy_record(0).0 = Some(0);
         assert_eq!(page_number_of(records.vacant_index()), 1);
     }
 
@@ -382,7 +382,7 @@ mod tests {
         let mut records = Records::<TestRecord>::new();
         let round = |records: &mut Records<TestRecord>| {
             (0..first_index_of_page(2))
-                .for_each(|_| records.occupy(records.vacant_index()).0 = Some(0));
+                .for_each(|_| records.occupy_record(records.vacant_index()).0 = Some(0));
             (0..first_index_of_page(2)).for_each(|index| _ = free(records, index));
         };
         round(&mut records);

@@ -60,11 +60,12 @@ pub(super) struct Table<K, Op> {
     /// Keys that the table no longer needs, dropped while the table is not borrowed, because their
     /// destructors are user code.
     keys_to_drop: Vec<K>,
-    /// The latest number assigned to an [`RecordId`]. The initial value is random, so an id hardly ever
-    /// matches an operation of another purgatory. The initial value is at most 2^63, so a program
-    /// cannot use up the numbers.
+    /// The latest number assigned to a [`RecordId`]. The initial value is random, so an id hardly
+    /// ever matches an operation of another purgatory. The initial value is at most 2^63, so a
+    /// program cannot use up the numbers.
     last_id_number: NonZeroU64,
-    /// True if this table has requested a call of [`trim_memory`](Self::trim_memory) from the thread's wheel.
+    /// True if this table has requested a call of [`trim_memory`](Self::trim_memory) from the
+    /// thread's wheel.
     trim_is_requested: bool,
     /// The number of calls of [`trim_memory`](Self::trim_memory) since the trim interval began.
     turns_in_trim_interval: u32,
@@ -82,8 +83,8 @@ struct ParkedOperation<K, Op> {
     operation: Option<Op>,
     /// Linked into a key's ring if the operation watches a key of this core.
     inline_watch: Watch<K>,
-    /// The index of the operation's latest [`WatchOnOtherCore`], or [`NO_RECORD`]. A free record stores
-    /// the index of the next free record here.
+    /// The index of the operation's latest [`WatchOnOtherCore`], or [`NO_RECORD`]. A free record
+    /// stores the index of the next free record here.
     last_watch_on_other_core_index: u32,
     /// `None` unless the operation was forced to complete or has expired.
     completion: Option<Completion>,
@@ -144,7 +145,7 @@ impl WatchIndex {
         Self(index | SEPARATE_FLAG)
     }
 
-    /// Returns true for a separate watch and for [`NO_RECORD`](Self::NONE).
+    /// Returns true for a separate watch and for [`NONE`](Self::NONE).
     #[inline]
     fn is_separate(self) -> bool {
         self.0 & SEPARATE_FLAG != 0
@@ -193,7 +194,7 @@ pub(super) struct WatchOnOtherCore {
     pub(super) previous_index: u32,
 }
 
-/// The result of looking up a key before adding a watch. `first_watch` is `NO_RECORD` if the key has no
+/// The result of looking up a key before adding a watch. `first_watch` is `NONE` if the key has no
 /// watch.
 pub(super) struct KeyEntry<K> {
     pub(super) key: K,
@@ -438,7 +439,7 @@ impl<K, Op> Table<K, Op> {
         let index = self.watches_on_other_cores.vacant_index();
         let Some(parked) = self.get(operation) else { return false };
         let previous_index = mem::replace(&mut parked.last_watch_on_other_core_index, index);
-        *self.watches_on_other_cores.occupy(index) =
+        *self.watches_on_other_cores.occupy_record(index) =
             WatchOnOtherCore { core, watch, previous_index };
         true
     }
@@ -484,7 +485,7 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// Returns `next`, the watch after the watch `index` in the ring, or `NO_RECORD` if `index` is the
+    /// Returns `next`, the watch after the watch `index` in the ring, or `NONE` if `index` is the
     /// ring's last watch.
     #[inline]
     fn next_unless_last(&self, next: WatchIndex, index: WatchIndex) -> WatchIndex {
@@ -566,7 +567,7 @@ impl<K, Op> Table<K, Op> {
         key
     }
 
-    /// Returns the first watch in the chain of a hash, or `NO_RECORD` if the chain is empty.
+    /// Returns the first watch in the chain of a hash, or `NONE` if the chain is empty.
     #[inline]
     fn chain_head(&self, hash: u32) -> WatchIndex {
         let chain_number = hash as usize & self.chain_mask;
@@ -594,9 +595,9 @@ impl<K, Op> Table<K, Op> {
         }
     }
 
-    /// For a `chain_number` that does not exist yet, returns the chain that contains its keys. Marked
-    /// cold, so that the compiler emits a branch, which is rarely taken, instead of a conditional
-    /// move.
+    /// For a `chain_number` that does not exist yet, returns the chain that contains its keys.
+    /// Marked cold, so that the compiler emits a branch, which is rarely taken, instead of a
+    /// conditional move.
     #[cold]
     fn parent_chain(&self, chain_number: usize) -> usize {
         chain_number & (self.chain_mask >> 1)
@@ -889,7 +890,7 @@ impl<K: Eq, Op> Table<K, Op> {
         let inline_watch =
             entry.map_or(Watch::UNLINKED, |entry| self.link_new_watch(watch_index, entry));
         self.totals.added += 1;
-        let parked = self.operations.occupy(index);
+        let parked = self.operations.occupy_record(index);
         parked.id_number = Some(number);
         parked.timer = timer;
         parked.operation = Some(operation);
@@ -944,7 +945,7 @@ impl<K: Eq, Op> Table<K, Op> {
     ) -> u32 {
         let index = self.separate_watches.vacant_index();
         let new_watch = self.link_new_watch(WatchIndex::separate(index), entry);
-        let separate = self.separate_watches.occupy(index);
+        let separate = self.separate_watches.occupy_record(index);
         (separate.id_number, separate.operation_core) = (Some(id_number), operation_core);
         separate.operation = operation;
         separate.watch = new_watch;

@@ -315,8 +315,8 @@ impl<T> Engine<T> {
     /// - [`FreeWhen::Now`]: `wants_payload` returned true. The caller must call
     ///   [`take_payload_cancelled_by_owner`](Self::take_payload_cancelled_by_owner), or drop the
     ///   payload in place and [free](Self::free_node) the node.
-    /// - [`FreeWhen::OnMessage`]: the node stays in use until a message about the timer is consumed.
-    ///   The caller must call `take_payload_cancelled_by_owner`.
+    /// - [`FreeWhen::OnMessage`]: the node stays in use until a message about the timer is
+    ///   consumed. The caller must call `take_payload_cancelled_by_owner`.
     #[inline(always)]
     pub(crate) fn cancel(
         &mut self,
@@ -343,8 +343,8 @@ impl<T> Engine<T> {
     }
 
     /// Cancels a [`Private`](TimerKind::Private) timer of this shard, and returns the result of
-    /// `take_payload`. This call does not drop the payload, so `take_payload` must move out a payload that has a
-    /// destructor. Returns `None` if the timer is running or has ended.
+    /// `take_payload`. This call does not drop the payload, so `take_payload` must move out a
+    /// payload that has a destructor. Returns `None` if the timer is running or has ended.
     #[inline(always)]
     pub(crate) fn cancel_private<R>(
         &mut self,
@@ -440,8 +440,8 @@ impl<T> Engine<T> {
         self.wheel.reset_or_link(&self.nodes, node, self.clock.tick_length.deadline_tick(due));
         if is_periodic {
             let Reading { min, max } = self.clock.latest_reading;
-            let start = self.clock.tick_length.period_start_after_reset(due, min, max);
-            self.nodes.schedule_mut(index).due = start;
+            let period_start = self.clock.tick_length.period_start_after_reset(due, min, max);
+            self.nodes.schedule_mut(index).due = period_start;
         }
         true
     }
@@ -636,7 +636,7 @@ impl<T> Engine<T> {
         let message_budget = budget.min(MESSAGES_PER_TURN_MAX);
         let has_urgent_messages = self.backlog.begin_pass(&self.shared.mailbox, message_budget);
         let pass_end = self.clock.tick_length.tick_at(self.clock.turn_start);
-        if has_urgent_messages || !self.wheel.try_idle_pass(pass_end) {
+        if has_urgent_messages || !self.wheel.try_complete_idle_pass(pass_end) {
             self.wheel.begin_pass(&self.nodes, pass_end, budget);
         }
         has_urgent_messages
@@ -665,7 +665,7 @@ impl<T> Engine<T> {
     #[inline(always)]
     pub(crate) fn claim_next_due(&mut self) -> Option<ClaimedTimer<T>> {
         loop {
-            let (node, deadline) = self.wheel.pop_due(&self.nodes)?;
+            let (node, deadline) = self.wheel.pop_due_entry(&self.nodes)?;
             match node.state().claim() {
                 ClaimOutcome::Claimed(run) => {
                     let due = self.clock.tick_length.tick_start_nanos(deadline);
@@ -810,9 +810,9 @@ impl<T> Engine<T> {
         next_due.filter(|&nanos| nanos < u64::MAX)
     }
 
-    /// Returns the duration from now to `sleep_end`, a time in nanoseconds of the clock; `None` means
-    /// for ever. Unless the caller is a callback, also publishes the counts and `sleep_end` for metrics
-    /// and watchdogs.
+    /// Returns the duration from now to `sleep_end`, a time in nanoseconds of the clock; `None`
+    /// means for ever. Unless the caller is a callback, also publishes the counts and `sleep_end`
+    /// for metrics and watchdogs.
     pub(crate) fn publish_next_due(&self, sleep_end: Option<u64>) -> Option<Duration> {
         let now = self.clock.source.nanos();
         // Remote adds may now use the room of timers cancelled since the last turn.
@@ -876,8 +876,8 @@ impl<T> Engine<T> {
     }
 
     /// Shortens a long sleep to `LONG_SLEEP_NANOS` if surplus pages remain, so that the next turn
-    /// can free some of these pages. With virtual time, always returns `sleep_end`, because runs must
-    /// be repeatable.
+    /// can free some of these pages. With virtual time, always returns `sleep_end`, because runs
+    /// must be repeatable.
     pub(super) fn shorten_long_sleep(&self, sleep_end: Option<u64>) -> Option<u64> {
         if !self.nodes.has_pages_to_free() || self.shared.clock.is_virtual() {
             return sleep_end;

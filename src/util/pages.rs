@@ -196,9 +196,9 @@ impl PlaceAllocator {
         self.last_freed_index != 0
     }
 
-    /// Frees the place of an index and keeps the index outside the lists, in `last_freed_index`. Returns
-    /// the previous `last_freed_index`, or 0 for none. The caller must [put](Self::put_in_free_list) the
-    /// place of the returned index into the list of its page.
+    /// Frees the place of an index and keeps the index outside the lists, in `last_freed_index`.
+    /// Returns the previous `last_freed_index`, or 0 for none. The caller must
+    /// [put](Self::put_in_free_list) the place of the returned index into the list of its page.
     #[inline]
     pub(crate) fn replace_last_freed(&mut self, index: u32) -> u32 {
         mem::replace(&mut self.last_freed_index, index)

@@ -16,7 +16,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             let slots = Geometry::<LEVEL_BITS, LEVELS>::slot_indices_of_level(level);
             slots.map(|slot| self.check_slot(storage, level, slot)).sum()
         };
-        let entries: usize = (0..LEVELS).map(check_level).sum();
+        let entry_count: usize = (0..LEVELS).map(check_level).sum();
         let late_entries =
             self.slots.entries_of(storage, Geometry::<LEVEL_BITS, LEVELS>::LATE_SLOT);
         for &index in &late_entries {
@@ -32,7 +32,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             "`idle_until` is in the future, but the wheel has work"
         );
         assert_eq!(
-            entries + late_entries.len(),
+            entry_count + late_entries.len(),
             self.len(),
             "`len` differs from the number of entries in slots"
         );

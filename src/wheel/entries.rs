@@ -88,7 +88,7 @@ impl<T> EntryRef<'_, T> {
     }
 
     #[inline]
-    fn value(self) -> *mut T {
+    fn value_ptr(self) -> *mut T {
         self.node.value.get().cast()
     }
 
@@ -102,7 +102,7 @@ impl<T> EntryRef<'_, T> {
         self.node.generation.set(self.generation() + 1);
         // SAFETY: the value is initialized (caller). The entry is being removed, so nothing borrows
         // its value.
-        unsafe { self.value().read() }
+        unsafe { self.value_ptr().read() }
     }
 }
 
@@ -189,7 +189,7 @@ impl<T> Entries<T> {
     fn write_value(&self, index: u32, value: T) -> EntryRef<'_, T> {
         let entry = self.entry(index);
         // SAFETY: the entry is free, so nothing borrows its value.
-        unsafe { entry.value().write(value) };
+        unsafe { entry.value_ptr().write(value) };
         entry
     }
 
@@ -209,8 +209,8 @@ impl<T> Entries<T> {
         // SAFETY: the value of an entry in the wheel is initialized, and the entry is unlinked
         // below.
         let value = unsafe { entry.take_value() };
-        // Unlike `free_index`, this call keeps the index outside the free lists even if the wheel becomes
-        // empty.
+        // Unlike `free_index`, this call keeps the index outside the free lists even if the wheel
+        // becomes empty.
         Self::replace_last_freed(&mut self.place_allocator, key.index, key.generation + 1);
         // The unlink comes last, when the function needs few other values, so that the function
         // saves fewer registers.
@@ -233,11 +233,11 @@ impl<T> Entries<T> {
     }
 
     /// Unlinks the next due entry of the wheel's pass, and returns the entry's deadline and value.
-    pub(super) fn pop_due<const LEVEL_BITS: u32, const LEVELS: usize>(
+    pub(super) fn pop_due_entry<const LEVEL_BITS: u32, const LEVELS: usize>(
         &mut self,
         wheel: &mut RawWheel<LEVEL_BITS, LEVELS>,
     ) -> Option<(u64, T)> {
-        let (entry, deadline) = wheel.pop_due(self)?;
+        let (entry, deadline) = wheel.pop_due_entry(self)?;
         // SAFETY: the entry was in the wheel until now, so its value is initialized.
         let value = unsafe { entry.take_value() };
         let (index, generation) = (entry.index, entry.generation());
@@ -313,7 +313,8 @@ impl<T> Entries<T> {
         Self::find_in_pages(&self.pages, key)
     }
 
-    /// Returns the entry of a key as [`find_entry`](Self::find_entry) does, but borrows only the table.
+    /// Returns the entry of a key as [`find_entry`](Self::find_entry) does, but borrows only the
+    /// table.
     #[inline]
     fn find_in_pages(pages: &PageTable<NonNull<Page<T>>>, key: Key) -> Option<EntryRef<'_, T>> {
         let page = Self::page(pages, page_number_of(key.index));
@@ -326,7 +327,7 @@ impl<T> Entries<T> {
 
     #[inline]
     pub(super) fn value(&self, key: Key) -> Option<&T> {
-        let value = self.find_entry(key)?.value();
+        let value = self.find_entry(key)?.value_ptr();
         // SAFETY: the value of an entry in the wheel is initialized, and is replaced only while the
         // wheel is borrowed mutably.
         Some(unsafe { &*value })
@@ -334,7 +335,7 @@ impl<T> Entries<T> {
 
     #[inline]
     pub(super) fn value_mut(&mut self, key: Key) -> Option<&mut T> {
-        let value = self.find_entry(key)?.value();
+        let value = self.find_entry(key)?.value_ptr();
         // SAFETY: the value of an entry in the wheel is initialized, and `self` is borrowed
         // mutably, so no other reference to the value exists.
         Some(unsafe { &mut *value })
@@ -348,8 +349,8 @@ impl<T> Entries<T> {
         self.pages.find_map_index_from(index, &self.place_allocator, find)
     }
 
-    /// Allocates memory for `capacity` entries in all. Only [`free_empty_pages`](Self::free_empty_pages) frees this
-    /// memory.
+    /// Allocates memory for `capacity` entries in all. Only
+    /// [`free_empty_pages`](Self::free_empty_pages) frees this memory.
     pub(super) fn reserve(&mut self, capacity: usize) {
         let page_count = capacity.min(RESERVED_TIMERS_MAX as usize) / PAGE_LEN + 1;
         let spare_pages = &mut self.place_allocator.spare_pages_to_keep;
@@ -492,7 +493,7 @@ impl<T, I: Iterator<Item = u32>> DropEntries<'_, T, I> {
                 if entry.location().get().is_linked() {
                     // SAFETY: the entry is in the wheel, so its value is initialized; the value is
                     // not used afterwards.
-                    unsafe { entry.value().drop_in_place() };
+                    unsafe { entry.value_ptr().drop_in_place() };
                 }
             }
         }

@@ -13,8 +13,8 @@ use core::ops::Range;
 
 use crate::limits::FIRST_LEVEL_EXTRA_BITS;
 
-/// Returns, of the ticks from `first_tick` to `last_tick`, the tick that is divisible by the largest power of
-/// two.
+/// Returns, of the ticks from `first_tick` to `last_tick`, the tick that is divisible by the
+/// largest power of two.
 pub(crate) fn coarsest_tick(first_tick: u64, last_tick: u64) -> u64 {
     debug_assert!(1 <= first_tick && first_tick <= last_tick);
     let highest_differing_bit = ((first_tick - 1) ^ last_tick).ilog2();

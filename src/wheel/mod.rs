@@ -284,9 +284,12 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     /// assert_eq!(wheel.advance(1_101).count(), 1);
     /// ```
     pub fn insert_with_slack(&mut self, deadline: u64, slack: u64, value: T) -> Key {
-        let (first, last) =
+        let (first_tick, last_tick) =
             (deadline.max(self.now().saturating_add(1)), deadline.saturating_add(slack));
-        self.insert(if first <= last { coarsest_tick(first, last) } else { last }, value)
+        self.insert(
+            if first_tick <= last_tick { coarsest_tick(first_tick, last_tick) } else { last_tick },
+            value,
+        )
     }
 
     /// Removes an entry and returns its value; `None` if the entry is no longer in the wheel.
@@ -404,7 +407,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
         budget: usize,
     ) -> DueEntries<'_, T, LEVEL_BITS, LEVELS> {
         let now = now.max(self.raw_wheel.pass_end);
-        if !self.raw_wheel.try_idle_pass(now) {
+        if !self.raw_wheel.try_complete_idle_pass(now) {
             self.raw_wheel.begin_pass(&self.entries, now, budget);
         }
         DueEntries { wheel: self }
@@ -814,7 +817,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Iterator
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         let Wheel { raw_wheel, entries } = &mut *self.wheel;
-        if raw_wheel.is_pass_done() { None } else { entries.pop_due(raw_wheel) }
+        if raw_wheel.is_pass_done() { None } else { entries.pop_due_entry(raw_wheel) }
     }
 }
 

@@ -25,9 +25,9 @@
 //!
 //! # The passage of time
 //!
-//! A pass returns the entries that are due up to its final tick, `pass_end`. Each call of `pop_due`
-//! advances `current` to the tick of the next due entry, and returns this entry. If a pass is
-//! abandoned or uses up its budget, the next pass continues at `current`.
+//! A pass returns the entries that are due up to its final tick, `pass_end`. Each call of
+//! `pop_due_entry` advances `current` to the tick of the next due entry, and returns this entry. If
+//! a pass is abandoned or uses up its budget, the next pass continues at `current`.
 //!
 //! # No pauses
 //!
@@ -67,9 +67,9 @@ pub(crate) struct RawWheel<const LEVEL_BITS: u32, const LEVELS: usize> {
     /// starts, and no revolution of the first level ends. A pass that ends before this tick only
     /// stores `pass_end` and `current_tick`.
     pub(crate) idle_until: u64,
-    /// No occupied slot starts after `current_tick` and before this tick. `idle_until` never exceeds
-    /// this tick. The `Cell` lets `next_pass_tick` store the tick that it found, so that the next
-    /// call need not search again.
+    /// No occupied slot starts after `current_tick` and before this tick. `idle_until` never
+    /// exceeds this tick. The `Cell` lets `next_pass_tick` store the tick that it found, so that
+    /// the next call need not search again.
     pub(super) next_slot_start_min: Cell<u64>,
     /// The last tick that the first level covers.
     last_first_level_tick: u64,
@@ -506,7 +506,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// If the pass may have work, changes nothing and returns false. `pass_end` must not be before
     /// the end of the previous pass.
     #[inline]
-    pub(crate) fn try_idle_pass(&mut self, pass_end: u64) -> bool {
+    pub(crate) fn try_complete_idle_pass(&mut self, pass_end: u64) -> bool {
         let is_idle = pass_end < self.idle_until;
         if is_idle {
             (self.pass_end, self.current_tick) = (pass_end, pass_end);
@@ -536,7 +536,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// Unlinks the next due entry of this pass, in the order of deadlines. Returns the entry and
     /// its deadline, or `None` if the pass has reached its end or used up its budget.
     #[inline(always)]
-    pub(crate) fn pop_due<'s, S: Storage>(
+    pub(crate) fn pop_due_entry<'s, S: Storage>(
         &mut self,
         storage: &'s S,
     ) -> Option<(S::Entry<'s>, u64)> {
@@ -849,8 +849,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         if self.upper_entry_count <= CASCADED_AHEAD_PER_TURN_MAX {
             return first_slot_start;
         }
-        // A slot that starts after `last_tick` needs its first portion only after `first_slot_start`, so
-        // it is irrelevant here.
+        // A slot that starts after `last_tick` needs its first portion only after
+        // `first_slot_start`, so it is irrelevant here.
         let portion_count_max = u64::from(self.upper_entry_count / CASCADED_AHEAD_PER_TURN_MAX);
         let last_tick = first_slot_start.saturating_add(portion_count_max);
         let slot_number_at = Geometry::<LEVEL_BITS, LEVELS>::slot_number;

@@ -326,7 +326,9 @@ mod shard_functions {
         }
 
         fn pop(&mut self) -> Option<(u32, u64)> {
-            self.raw_wheel.pop_due(&self.entries).map(|(entry, deadline)| (entry.index(), deadline))
+            self.raw_wheel
+                .pop_due_entry(&self.entries)
+                .map(|(entry, deadline)| (entry.index(), deadline))
         }
 
         fn relink_unless_reached(&mut self, index: u32, deadline: u64) -> Result<(), u64> {

@@ -20,8 +20,8 @@ pub(crate) struct Backlog {
     /// Urgent messages that are not reversed yet: newest first. While this list has messages, the
     /// owner consumes no urgent message.
     pub(super) unreversed_urgent: MessageList,
-    /// Urgent messages in FIFO order. The messages move to `ready_by_priority` once `unreversed_urgent`, which holds
-    /// older messages, is empty.
+    /// Urgent messages in FIFO order. The messages move to `ready_by_priority` once
+    /// `unreversed_urgent`, which holds older messages, is empty.
     reversed_urgent: MessageList,
     pub(crate) phase: MessagePhase,
     /// The part of the pass's budget that is reserved for low-priority messages.
@@ -162,8 +162,8 @@ impl Backlog {
         false
     }
 
-    /// Moves up to `limit` messages from `unreversed_urgent` to `reversed_urgent`. When `unreversed_urgent` is empty,
-    /// the reversed messages become ready.
+    /// Moves up to `limit` messages from `unreversed_urgent` to `reversed_urgent`. When
+    /// `unreversed_urgent` is empty, the reversed messages become ready.
     pub(super) fn reverse_urgent(
         &mut self,
         limit: usize,

@@ -316,8 +316,8 @@ impl MessageList {
         Self { first_index: newest_in_head(head), second_index: second_in_head(head), count }
     }
 
-    /// Returns the list without its first message. `third_index` is the first message's link, the index
-    /// of the third message.
+    /// Returns the list without its first message. `third_index` is the first message's link, the
+    /// index of the third message.
     #[inline]
     pub(crate) const fn without_first(self, third_index: u32) -> Self {
         Self {

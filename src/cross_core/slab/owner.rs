@@ -59,9 +59,9 @@ pub(crate) struct OwnerSlab<T> {
     retired_pages: RefCell<RetiredPages>,
     /// True if surplus or retired pages may exist.
     pub(crate) may_need_trim: bool,
-    /// How many more calls of [`trim_pages`](Self::trim_pages) empty pages may cause. The budget is at most
-    /// [`SLAB_TRIMS_PER_PASS_MAX`](crate::limits::SLAB_TRIMS_PER_PASS_MAX) during a pass, and
-    /// unlimited between passes.
+    /// How many more calls of [`trim_pages`](Self::trim_pages) empty pages may cause. The budget is
+    /// at most [`SLAB_TRIMS_PER_PASS_MAX`](crate::limits::SLAB_TRIMS_PER_PASS_MAX) during a pass,
+    /// and unlimited between passes.
     pub(crate) trim_budget: u32,
     /// This type owns the payloads. The `Cell` makes this type `!Sync`.
     owned_payloads: PhantomData<(T, Cell<()>)>,
@@ -147,7 +147,8 @@ impl<T> OwnerSlab<T> {
         }
     }
 
-    /// Calls [`trim_pages`](Self::trim_pages), or lets a later turn call it if `trim_budget` is zero.
+    /// Calls [`trim_pages`](Self::trim_pages), or lets a later turn call it if `trim_budget` is
+    /// zero.
     #[cold]
     fn trim_pages_or_defer(&mut self) {
         if self.trim_budget == 0 {
@@ -280,7 +281,8 @@ impl<T> OwnerSlab<T> {
     }
 
     /// Allocates pages for `timer_count` timers, unless the page numbers run out. Until a call of
-    /// [`free_empty_pages`](Self::free_empty_pages), the owner keeps enough empty pages for `timer_count` timers.
+    /// [`free_empty_pages`](Self::free_empty_pages), the owner keeps enough empty pages for
+    /// `timer_count` timers.
     pub(crate) fn reserve(&mut self, timer_count: usize) {
         let timer_count = timer_count.min(RESERVED_TIMERS_MAX as usize);
         let spare_pages = &mut self.place_allocator.spare_pages_to_keep;
@@ -351,8 +353,9 @@ impl<T> OwnerSlab<T> {
         }
     }
 
-    /// Frees surplus pages by at most `max_trims` calls of [`trim_pages`](Self::trim_pages). If `max_trims`
-    /// suffices, frees all surplus pages, except those that other threads may be reading.
+    /// Frees surplus pages by at most `max_trims` calls of [`trim_pages`](Self::trim_pages). If
+    /// `max_trims` suffices, frees all surplus pages, except those that other threads may be
+    /// reading.
     pub(crate) fn trim_pages_repeatedly(&mut self, max_trims: usize) {
         self.put_last_freed_in_free_list();
         for _ in 0..max_trims.min(self.pages.numbers_end() / RETIRED_PAGES_MAX + 1) {
@@ -598,8 +601,8 @@ impl<'n, T> OwnerNodeRef<'n, T> {
     }
 }
 
-/// A due timer that the owner has claimed. The timer is running until [`finish_run`](Self::finish_run). A
-/// `ClaimedTimer` must not outlive the slab.
+/// A due timer that the owner has claimed. The timer is running until
+/// [`finish_run`](Self::finish_run). A `ClaimedTimer` must not outlive the slab.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct ClaimedTimer<T> {

@@ -317,8 +317,9 @@ impl FreeList {
     }
 
     /// Takes the first free node. Returns the node's place, and the number of remaining free nodes.
-    /// `link_of` returns the mailbox link of the node at a place, or of an arbitrary node if the place
-    /// is outside the page. Prefetches the next free node, which the owner has usually written.
+    /// `link_of` returns the mailbox link of the node at a place, or of an arbitrary node if the
+    /// place is outside the page. Prefetches the next free node, which the owner has usually
+    /// written.
     pub(super) fn pop<'n>(
         &self,
         link_of: impl Fn(usize) -> &'n MailboxLink,

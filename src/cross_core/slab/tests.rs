@@ -14,8 +14,13 @@ use crate::{
 
 fn add<T>(owner_slab: &mut OwnerSlab<T>, generation: u64, payload: T) -> u32 {
     let index = owner_slab.take_node().expect("there is a node");
-    let record = TimerOrigin::new(CallSite::caller(), || 0);
-    owner_slab.entry(index).arm(generation, TimerKind::Shared, MoveIntoPlace(payload), record);
+    let timer_origin = TimerOrigin::new(CallSite::caller(), || 0);
+    owner_slab.entry(index).arm(
+        generation,
+        TimerKind::Shared,
+        MoveIntoPlace(payload),
+        timer_origin,
+    );
     index
 }
 

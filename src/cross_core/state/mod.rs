@@ -163,9 +163,9 @@
 //!
 //! - S1: a remote canceller's CAS to `Cancelled`, `Cancelling` or `Stopping` releases; the owner's
 //!   `consume_message`, `end_at_close` and `rearm` acquire. So everything that the canceller did
-//!   before the cancel happens before the owner drops the payload. But `finish_run` does not acquire:
-//!   the drop of a payload that `Shard::next_expired` has returned may not see the writes of a
-//!   canceller that got [`Cancel::Running`].
+//!   before the cancel happens before the owner drops the payload. But `finish_run` does not
+//!   acquire: the drop of a payload that `Shard::next_expired` has returned may not see the writes
+//!   of a canceller that got [`Cancel::Running`].
 //! - S2: the owner's `finish_run` and `rearm` release; `begin_reset`, `cancel_remote` and `status`
 //!   acquire. So a thread that gets `Ended` after the timer fired sees the callback's effects. A
 //!   thread that cancels a periodic timer sees the effects of the timer's completed runs. A thread

@@ -194,8 +194,8 @@ fn run_jobs(job_receiver: &Receiver<Job>, ready_set: Arc<ReadySet>) {
         job(&tasks);
     }
     THREAD_TASKS.set(None);
-    // Drops the tasks while the thread still has its wheel, and while `tasks.unfinished_by_id` is not
-    // borrowed.
+    // Drops the tasks while the thread still has its wheel, and while `tasks.unfinished_by_id` is
+    // not borrowed.
     let unfinished_by_id = mem::take(&mut *tasks.unfinished_by_id.borrow_mut());
     ThreadWheel::drop_each_catching_panic(unfinished_by_id.into_values());
 }

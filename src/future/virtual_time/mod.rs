@@ -146,8 +146,8 @@ impl VirtualTime {
         Self { clock, cores, shards, scheduler, _not_sync: PhantomData }
     }
 
-    /// Calls `make_future` on the first core, and spawns the returned future there as a task. The future
-    /// need not be `Send`.
+    /// Calls `make_future` on the first core, and spawns the returned future there as a task. The
+    /// future need not be `Send`.
     ///
     /// # Panics
     ///
@@ -177,7 +177,8 @@ impl VirtualTime {
         self.spawn_on(0, make_future)
     }
 
-    /// Calls `make_future` on the core with index `core`, and spawns the returned future there as a task.
+    /// Calls `make_future` on the core with index `core`, and spawns the returned future there as a
+    /// task.
     ///
     /// # Panics
     ///
@@ -234,8 +235,8 @@ impl VirtualTime {
         core::spawn_on_current_core(future).expect("not in a task of a `VirtualTime`")
     }
 
-    /// Calls `make_future` on the first core, runs the returned future there with all other tasks, and
-    /// returns the future's output. Whenever all cores are idle, advances the clock to the next
+    /// Calls `make_future` on the first core, runs the returned future there with all other tasks,
+    /// and returns the future's output. Whenever all cores are idle, advances the clock to the next
     /// deadline. Unfinished tasks continue in the next call that runs tasks.
     ///
     /// The call returns when all cores are idle, so it never returns if a task is always ready.

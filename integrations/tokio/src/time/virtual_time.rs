@@ -196,19 +196,19 @@ pub fn pause() {
     let runtime = Handle::try_current().ok();
     let runtime = runtime.filter(|it| it.runtime_flavor() == RuntimeFlavor::CurrentThread);
     let runtime = runtime.expect("`time::pause()` requires a current-thread runtime").metrics();
-    let time = THREAD_TIME.with_borrow_mut(|time| {
-        Rc::clone(time.get_or_insert_with(|| Rc::new(PausableTime::start())))
+    let paused_time = THREAD_TIME.with_borrow_mut(|paused_time| {
+        Rc::clone(paused_time.get_or_insert_with(|| Rc::new(PausableTime::start())))
     });
     assert!(
-        !time.clock.is_paused(),
+        !paused_time.clock.is_paused(),
         "the clock is paused already, perhaps by an earlier runtime of this thread"
     );
     let mode = ClockMode::PausedWithoutHook(IdleDetector { runtime, last_park_count: None });
-    time.request(|reply_sender| Request::SetMode(mode, reply_sender));
+    paused_time.request(|reply_sender| Request::SetMode(mode, reply_sender));
     // Stops the clock on a tick of the helper's wheel, so that a sleep of whole milliseconds takes
     // exactly its duration.
-    time.clock.pause();
-    time.request(Request::Turn);
+    paused_time.clock.pause();
+    paused_time.request(Request::Turn);
 }
 
 /// Resumes the clock of this thread from its paused time.
@@ -218,11 +218,11 @@ pub fn pause() {
 /// Panics if the clock is not paused.
 #[track_caller]
 pub fn resume() {
-    let time = paused_thread_time()
+    let paused_time = paused_thread_time()
         .expect("the clock is not paused: first call `time::pause()` on this thread");
-    time.clock.resume();
-    time.stuck_receiver.try_iter().for_each(drop);
-    time.request(|reply_sender| Request::SetMode(ClockMode::FollowsRealTime, reply_sender));
+    paused_time.clock.resume();
+    paused_time.stuck_receiver.try_iter().for_each(drop);
+    paused_time.request(|reply_sender| Request::SetMode(ClockMode::FollowsRealTime, reply_sender));
 }
 
 /// Advances the clock of this thread by `duration` in one step, then yields to the woken tasks. All
@@ -232,16 +232,16 @@ pub fn resume() {
 ///
 /// Panics if the clock is not paused.
 pub async fn advance(duration: Duration) {
-    // Drops `time` before the await, because `time` is not `Send`.
+    // Drops `paused_time` before the await, because `paused_time` is not `Send`.
     {
-        let time = paused_thread_time()
+        let paused_time = paused_thread_time()
             .expect("the clock is not paused: first call `time::pause()` on this thread");
         // A turn adds a limited number of new timers. Adds all of them before the step, so that
         // the due timers fire in order.
-        time.request(Request::Turn);
-        time.clock.advance(duration);
-        time.stuck_receiver.try_iter().for_each(drop);
-        time.request(Request::Turn);
+        paused_time.request(Request::Turn);
+        paused_time.clock.advance(duration);
+        paused_time.stuck_receiver.try_iter().for_each(drop);
+        paused_time.request(Request::Turn);
     }
     yield_now().await;
     // If the first yield ends the scheduler's round, the scheduler polls this task again before the
@@ -273,8 +273,8 @@ pub async fn advance(duration: Duration) {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn auto_advance() {
-    let Some(time) = paused_thread_time() else { return };
-    time.stuck_receiver.try_iter().for_each(drop);
+    let Some(paused_time) = paused_thread_time() else { return };
+    paused_time.stuck_receiver.try_iter().for_each(drop);
     // The hook must run again if timers fired but woke no task: otherwise the runtime would sleep
     // for ever.
     let mut must_run_again = true;
@@ -283,8 +283,8 @@ pub fn auto_advance() {
         REQUESTED_EVENT_POLLS.set(event_polls + 1);
     } else {
         REQUESTED_EVENT_POLLS.set(0);
-        must_run_again = time.request(Request::AdvanceToNext);
-        time.stuck_receiver.try_iter().for_each(drop);
+        must_run_again = paused_time.request(Request::AdvanceToNext);
+        paused_time.stuck_receiver.try_iter().for_each(drop);
     }
     if must_run_again {
         // Defers a wake-up, so that the runtime polls for events without blocking and calls this
