@@ -187,8 +187,8 @@ impl From<Instant> for When {
 pub(crate) struct SpreadSequence(AtomicU64);
 
 impl SpreadSequence {
-    /// The first fraction is `seed` times the square root of two, modulo one, so that the fractions
-    /// of consecutive seeds are far apart.
+    /// Creates a sequence. The first fraction is `seed` times the square root of two, modulo one,
+    /// so that the fractions of consecutive seeds are far apart.
     pub(crate) fn new(seed: u64) -> Self {
         Self(AtomicU64::new(seed.wrapping_mul(0x6A09_E667_F3BC_C908)))
     }

@@ -190,8 +190,8 @@ impl Clock {
             let nanos_at_origin = boot_time_nanos()?;
             Some((origin.elapsed(), ClockSource::BootTime { origin, nanos_at_origin }))
         };
-        // Reads both clocks four times and uses the quickest attempt, because the thread may be
-        // interrupted between the two readings.
+        // Reads both clocks four times, and uses the two readings with the least time between them,
+        // because the thread may be interrupted between two readings.
         let quickest_reading = (0..4).filter_map(read_both_clocks).min_by_key(|(took, _)| *took);
         quickest_reading.map_or_else(Self::monotonic, |(_, source)| Self(source))
     }

@@ -47,7 +47,7 @@ pub(crate) struct ShardClock {
     /// before the first turn.
     pub(crate) turn_start: u64,
     /// The value of `turn_start` before the latest turn that was not idle, or zero if every turn
-    /// was idle. The loop does not cause the lateness of timers that were already due at this time.
+    /// was idle. If a timer was due at or before this time, the loop has not caused its lateness.
     pub(crate) turn_start_before_last_pass: u64,
     /// The number of readings that showed that the clock had gone backwards.
     pub(crate) regression_count: u64,
@@ -107,8 +107,8 @@ impl ShardClock {
         self.merge_into_latest(Reading::exact(clock_nanos));
     }
 
-    /// Merges a new reading into `latest`. Counts a regression if both bounds of the new reading
-    /// are before `latest.min`.
+    /// Merges a new reading into `latest_reading`. Counts a regression if both bounds of the new
+    /// reading are before `latest_reading.min`.
     #[inline(always)]
     fn merge_into_latest(&mut self, reading: Reading) {
         if reading.min >= self.latest_reading.max {
@@ -125,7 +125,7 @@ impl ShardClock {
     }
 
     /// Returns the duration from `now`, a new reading of the clock, until `end`. Returns zero if
-    /// `end` is at or before `latest.min`, even if the clock went backwards.
+    /// `end` is at or before `latest_reading.min`, even if the clock went backwards.
     pub(crate) fn time_until(&self, end: u64, now: u64) -> Duration {
         let wait_nanos = if end > self.latest_reading.min { end.saturating_sub(now) } else { 0 };
         Duration::from_nanos(wait_nanos)
@@ -155,7 +155,8 @@ mod tests {
     }
 
     fn read(time: &mut ShardClock) -> Reading {
-        // Clears `latest`, because a shard's clock merges each new reading into `latest`.
+        // Clears `latest_reading`, because a shard's clock merges each new reading into
+        // `latest_reading`.
         time.latest_reading = Reading::exact(0);
         if !time.try_estimate() {
             time.read_slow();

@@ -14,7 +14,7 @@ use std::panic::Location;
 pub struct CallSite(#[cfg(feature = "origins")] &'static Location<'static>);
 
 impl CallSite {
-    /// Returns the place where the calling function was called. The calling function must be
+    /// Returns the place from which the calling function was called. The calling function must be
     /// `#[track_caller]`.
     #[inline]
     #[cfg_attr(feature = "origins", track_caller)]

@@ -244,19 +244,19 @@ impl TimerHandle {
         .unwrap_or(Cancel::Ended)
     }
 
-    /// Calls `make_request` with the shard, wakes the owner if necessary, and drops the payload
-    /// that `make_request` has taken. Returns `None` if the shard has ended. Unpins before it wakes
-    /// the owner or drops the payload, because both may run user code.
+    /// Calls `request` with the shard, wakes the owner if necessary, and drops the payload that
+    /// `request` has taken. Returns `None` if the shard has ended. Unpins before it wakes the owner
+    /// or drops the payload, because both may run user code.
     #[inline]
     fn run_remote_request<R>(
         self,
-        make_request: impl FnOnce(Protected<'_, Shared>, &mut Option<SendCallback>) -> RemoteOutcome<R>,
+        request: impl FnOnce(Protected<'_, Shared>, &mut Option<SendCallback>) -> RemoteOutcome<R>,
     ) -> Option<R> {
         let mut payload_out = None;
         let pinned = pin();
         let shared = registry::find_shard(self.shard(), &pinned)?;
         let serial = shared.serial;
-        let RemoteOutcome { answer, sleep_to_interrupt } = make_request(shared, &mut payload_out);
+        let RemoteOutcome { answer, sleep_to_interrupt } = request(shared, &mut payload_out);
         drop(pinned);
         if let Some(sleep) = sleep_to_interrupt {
             self.wake_owner(sleep);

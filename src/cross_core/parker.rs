@@ -25,7 +25,7 @@
 //! A waking thread clears the announcement only after its call of the wake hook has returned. While
 //! the hook runs, other requesting threads still find the announcement, and wake the owner too. So
 //! no requesting thread relies on another thread's wake-up, because that thread may stall or its
-//! hook may panic. This rule has two exceptions:
+//! hook may panic. In two cases, a requesting thread does rely on another thread's wake-up:
 //!
 //! - A waking thread holds a lock in `hooks` while it copies the owner's thread handle or the
 //!   driver task's waker. A second waking thread does not wait for this lock, and relies on the
@@ -93,7 +93,8 @@ impl Parker {
     fn begin_sleep(&self, sleep_end: u64, flag: u64) -> SleepId {
         // Relaxed: the swap below publishes `sleep_end_nanos`.
         self.sleep_end_nanos.store(sleep_end, Ordering::Relaxed);
-        // Relaxed: only the owner changes the number. Other threads only clear `ASLEEP`.
+        // Relaxed: only the owner changes the number of the sleep. Other threads only clear
+        // `ASLEEP`.
         let previous_word =
             self.sleep_word.load(Ordering::Relaxed) & !(ASLEEP | ENDS_ON_CANCEL | UNDRIVEN);
         let announcement = previous_word + SLEEP_NUMBER_STEP + ASLEEP + flag;

@@ -124,7 +124,7 @@ impl Shared {
 
     /// Announces that the owner will sleep until `sleep_end` at the latest. If `ends_on_cancel` is
     /// true, a remote cancel that leaves the payload to the owner ends the sleep. Returns `None` if
-    /// the owner must consume messages first, or if another thread is waking it.
+    /// the owner must consume messages first, or if another thread is waking the owner.
     pub(crate) fn announce_sleep(&self, sleep_end: u64, ends_on_cancel: bool) -> Option<SleepId> {
         let can_be_unparked = self.hooks.try_set_thread_to_unpark(self.parker.owner_has_parked());
         let announcement = self.parker.announce_sleep(sleep_end, ends_on_cancel);
@@ -439,8 +439,8 @@ impl Protected<'_, Shared> {
         generation: u64,
         payload_out: &mut Option<SendCallback>,
     ) -> RemoteOutcome<Cancel> {
-        // The page was retired, or the handle belongs to an earlier shard with this number and more
-        // pages.
+        // Without a node, the timer has ended: its page was retired, or the handle belongs to an
+        // earlier shard with this number and more pages.
         let Some(node) = self.node(index) else {
             return RemoteOutcome::no_wake_needed(Cancel::Ended);
         };
@@ -457,8 +457,9 @@ impl Protected<'_, Shared> {
                 };
                 self.push_cancelled(index, node.mailbox_link, kind)
             }
-            // No push: a message about an add or reset is queued or about to be pushed. Ends a
-            // sleep that is marked `ends_on_cancel`, so that the owner drops the payload in time.
+            // Pushes nothing, because a message about an add or reset is queued or about to be
+            // pushed. Ends a sleep that is marked `ends_on_cancel`, so that the owner drops the
+            // payload in time.
             _ if answer == Cancel::Cancelled && payload_out.is_none() => {
                 self.sleep_to_interrupt_after_cancel(false)
             }

@@ -41,8 +41,8 @@ pub trait Backend: BackendOps {}
 impl<B: BackendOps> Backend for B {}
 
 /// The operations that futures need from a wheel. Each `nanos` value is a time of the wheel's
-/// clock, in nanoseconds. The operations use `TimerHandle`, which is `Send`, so that compiler
-/// errors about `!Send` futures name only `LocalTimer`.
+/// clock, in nanoseconds. The operations use `TimerHandle` instead of `LocalHandle`, which is
+/// `!Send`. So if a future is `!Send`, the compiler's error names only `LocalTimer`.
 pub trait BackendOps: Debug + Unpin {
     fn nanos_after(&self, delay_nanos: u64) -> Result<u64, AddErrorReason>;
 

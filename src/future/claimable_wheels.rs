@@ -255,7 +255,7 @@ impl ClaimableWheel {
         Some(add_result)
     }
 
-    /// Allows the engine a number of adds; the next add after them must call this function again.
+    /// Lets the engine accept a number of adds. The add after them must call this function again.
     /// Returns an error if the wheel is full or has ended. If the driver has not run yet, also
     /// publishes the counts and the next deadline, and sets `overdue_nanos` to the lateness of this
     /// deadline.
@@ -305,7 +305,8 @@ impl ClaimableWheel {
         with_wake_on_drop(false, || self.shared.hooks.drop_catching_panic(callback));
     }
 
-    /// Returns `None` if all attempts to claim the wheel fail.
+    /// Claims the wheel and cancels a timer. Returns `None` if all attempts to claim the wheel
+    /// fail.
     #[inline]
     pub(super) fn cancel(&self, handle: TimerHandle) -> Option<Cancel> {
         let mut claimed_wheel = self.claim_with_retries()?;
@@ -323,7 +324,8 @@ impl ClaimableWheel {
         Some(cancel_result.map_or_else(|answer| answer, |_| Cancel::Cancelled))
     }
 
-    /// Returns `None` if all attempts to claim the wheel fail.
+    /// Claims the wheel and resets a pending timer to the deadline `nanos`. Returns `None` if all
+    /// attempts to claim the wheel fail.
     pub(super) fn try_reset_to_nanos(&self, handle: TimerHandle, nanos: u64) -> Option<bool> {
         let mut claimed_wheel = self.claim_with_retries()?;
         let is_reset = claimed_wheel.engine.reset_to_nanos(handle, nanos);
@@ -336,7 +338,8 @@ impl ClaimableWheel {
         Some(is_reset)
     }
 
-    /// Returns `None` if all attempts to claim the wheel fail.
+    /// Claims the wheel, and returns true if the timer is pending. Returns `None` if all attempts
+    /// to claim the wheel fail.
     pub(super) fn is_pending(&self, handle: TimerHandle) -> Option<bool> {
         Some(self.claim_with_retries()?.engine.is_pending(handle))
     }
@@ -418,7 +421,8 @@ impl ClaimableWheel {
         }
     }
 
-    /// The caller must use [`with_wake_on_drop`], so that the dropped callbacks wake their tasks.
+    /// Ends the wheel, and drops the callbacks of its pending timers. The caller must use
+    /// [`with_wake_on_drop`], so that the dropped callbacks wake their tasks.
     fn end_and_drop_callbacks(&self) {
         let ended_timers = self.wait_for_claim().engine.close();
         for timer in ended_timers.drop_cancelled_payloads(&self.shared) {

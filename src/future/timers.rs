@@ -81,8 +81,8 @@ use crate::{
 #[derive(Clone)]
 pub struct Timers(Arc<[Arc<WheelSet>]>);
 
-/// All wheels of a [`Timers`]. A `Timers` has one copy per wheel, each in its own `Arc`: threads
-/// that use different wheels do not contend for one reference count.
+/// All wheels of a [`Timers`]. A `Timers` holds one copy of its `WheelSet` per wheel, each in its
+/// own `Arc`. So threads that use different wheels do not contend for one reference count.
 #[derive(Clone)]
 #[repr(align(128))]
 struct WheelSet {

@@ -23,7 +23,7 @@ macro_rules! counts {
                 *words.first_chunk().expect("no word lacks a field")
             }
 
-            /// Sets the fields without a word, in loom models, to zero.
+            /// Converts words to fields. In loom models, sets the fields that have no word to zero.
             pub(crate) fn from_words(words: [u64; WORD_COUNT]) -> Self {
                 let mut words = words.into_iter();
                 Self { $($field: words.next().unwrap_or(0)),* }

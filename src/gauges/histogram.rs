@@ -25,7 +25,7 @@ impl Default for AtomicHistogram {
 }
 
 impl AtomicHistogram {
-    /// Only one thread may call this method.
+    /// Counts a duration. Only one thread may call this method.
     #[inline]
     pub(super) fn add_duration(&self, nanos: u64) {
         // Relaxed: only one thread writes the histogram. The Release store of the cell's count
@@ -54,7 +54,7 @@ impl AtomicHistogram {
     }
 }
 
-/// The first cell counts values below 1,024.
+/// Returns the index of the cell that counts `nanos`. The first cell counts values below 1,024.
 fn cell_index_of(nanos: u64) -> usize {
     if nanos < 1 << HISTOGRAM_MIN_NANOS_LOG2 {
         return 0;

@@ -86,8 +86,8 @@ impl TurnState {
 }
 
 impl Gauges {
-    /// In loom models, shards without a name publish nothing, because each published counter adds
-    /// interleavings.
+    /// Creates the gauges of a shard. In loom models, shards without a name publish nothing,
+    /// because each published counter adds interleavings.
     pub(crate) fn new(shard_has_name: bool) -> Self {
         Self {
             shard_has_name,
@@ -202,8 +202,8 @@ impl Gauges {
     }
 
     /// Publishes the deadline of a remote request that no turn has handled. Readers assume that the
-    /// latest turn has handled all deadlines up to its beginning. So a deadline up to the latest
-    /// turn's beginning is raised to 1 ns after it.
+    /// latest turn has handled all deadlines up to its beginning. So a deadline at or before the
+    /// beginning of the latest turn is raised to 1 ns after this beginning.
     pub(crate) fn lower_remote_due_while_undriven(&self, due: u64) {
         if self.is_publishing() {
             // Relaxed: the caller is the owner, or has acquired the store in

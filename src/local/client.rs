@@ -20,7 +20,7 @@ pub(crate) trait WheelClient {
     fn trim_memory(&self, is_before_long_sleep: bool) -> bool;
 }
 
-/// A later client may get the identifier of a removed client.
+/// Identifies a client of one wheel. A later client may get the identifier of a removed client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientId(u32);
 

@@ -695,8 +695,8 @@ impl CoresBuilder {
                 let _ =
                     sender.send(install_result.map(|()| (pinned_to, local_timer().shard_ref())));
                 let shared = start_signal.wait().clone()?;
-                // If kept longer, `start_signal` would keep the memory of all wheels, even after
-                // `run` has dropped its `Core`.
+                // If this thread kept `start_signal`, the memory of all wheels would stay allocated
+                // even after `run` has dropped its `Core`.
                 drop(start_signal);
                 let thread_id = thread::current().id();
                 Some(run(Core { index, pinned_to, thread_id, shared }, arg.0.take()?))

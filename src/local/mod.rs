@@ -1044,7 +1044,7 @@ impl LocalTimer {
             .map_err(|reason| Self::refused_add_error(reason, callback))
     }
 
-    /// `callback` must still hold the callback.
+    /// Makes the error of a refused add. `callback` must still hold the callback.
     #[inline]
     fn refused_add_error<C: IntoCallback>(
         reason: AddErrorReason,

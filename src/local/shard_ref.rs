@@ -319,8 +319,9 @@ impl ShardRef {
         self.add_remote(schedule, call_site, OneShotClosure(callback))
     }
 
-    /// Not inlined, so that only the code of remote adds is compiled into callers. Converts `when`
-    /// here, so that the remote path need not build the `When` in memory.
+    /// Adds a timer to this thread's wheel. Not inlined, so that only the code of remote adds is
+    /// compiled into callers. Converts `when` here, so that the remote path need not build the
+    /// `When` in memory.
     #[inline(never)]
     fn add_to_own_wheel<F: FnOnce() + 'static>(
         call_site: CallSite,

@@ -300,7 +300,8 @@ impl ThreadWheel {
         new_due.ok().flatten()
     }
 
-    /// `step` must not call user code, except the function of a `Clock::from_fn`.
+    /// Calls `step` with the engine. `step` must not call user code, except the function of a
+    /// `Clock::from_fn`.
     #[inline(always)]
     pub(super) fn with_engine<R>(&self, step: impl FnOnce(&mut Engine<Callback>) -> R) -> R {
         step(&mut self.engine.borrow_mut())
@@ -591,7 +592,8 @@ impl ThreadWheel {
         Self::with(finish_if_idle).unwrap_or(Some(0))
     }
 
-    /// Runs a turn with a pass, at the latest reading of the clock.
+    /// Runs a turn that needs a pass: consumes messages, and fires the timers that are due at the
+    /// latest reading of the clock.
     #[inline(never)]
     pub(super) fn run_turn_with_pass(budget: usize) -> Turn {
         // Does not call `with`, because `with` would copy the result.
@@ -818,7 +820,7 @@ impl ThreadWheel {
         )
     }
 
-    /// Ends the wheel, and returns the pending timers. No turn may be in progress.
+    /// Ends the wheel, and returns the pending timers. The caller must not be in a turn.
     pub(super) fn drain(&self) -> Vec<DrainedTimer> {
         self.flush_clients();
         // `close` frees this shard's number. If a later shard reuses the number, this thread must
@@ -835,8 +837,8 @@ impl ThreadWheel {
         pending_timers.map(to_drained_timer).collect()
     }
 
-    /// Returns an error after a drain: a new client could reuse a removed client's identifier,
-    /// which drained timers still contain and may call.
+    /// Registers a client. Returns an error after a drain: a new client could reuse a removed
+    /// client's identifier, which drained timers still contain and may call.
     pub(crate) fn register_client(
         &self,
         client: Weak<dyn WheelClient>,

@@ -1,8 +1,8 @@
 //! A file descriptor that is readable when a thread's wheel needs a turn.
 //!
 //! The descriptor is one timerfd. The owner arms the timerfd for the next deadline. A thread that
-//! must wake the owner makes the timerfd expire at once. The owner arms before it announces the
-//! sleep, so that the arming does not undo a wake:
+//! must wake the owner makes the timerfd expire at once. The owner arms the timerfd before it
+//! announces a sleep, so that the arming does not undo the wake of another thread:
 //!
 //! ```text
 //! owner                               requesting thread
@@ -96,7 +96,8 @@ impl ThreadWheel {
         Ok(Arc::clone(cell.get_or_init(|| descriptor)))
     }
 
-    /// Returns `None` if the wheel has ended.
+    /// Arms the descriptor for the end of the loop's next sleep, and announces this sleep. Returns
+    /// `None` if the wheel has ended.
     fn arm_and_announce_sleep(
         &self,
         descriptor: &TimerDescriptor,

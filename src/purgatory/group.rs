@@ -97,7 +97,7 @@ pub struct PurgatoryGroup<K>(Arc<Group<K>>);
 /// The state that the clones of a [`PurgatoryGroup`] share.
 struct Group<K> {
     core_of: Box<CoreOfKeyFn<K>>,
-    /// Set by the first core that joins.
+    /// The cores of the group, set by the first core that joins.
     cores: SetOnce<Box<[GroupCore]>>,
 }
 
@@ -262,7 +262,7 @@ impl<K: Send + 'static> Group<K> {
         (if core < core_count { core } else { core % core_count }) as u32
     }
 
-    /// Returns false if the batch was dropped.
+    /// Sends a batch to a core. Returns false if the batch was dropped instead.
     fn send_batch(&self, dest_core: u32, batch: Batch<K>) -> bool {
         let core = self.cores_if_joined().and_then(|cores| cores.get(dest_core as usize));
         core.is_some_and(|core| core.shard.run_ignoring_timer_limit(move || batch.deliver()))

@@ -248,9 +248,9 @@ impl<K, Op> ParkedOperation<K, Op> {
         operation
     }
 
-    /// Cancels the operation's timer. Returns true if the timer was pending. After the end of the
-    /// thread's wheel, returns true if the operation is not completed. If the result is true, the
-    /// caller must complete or take the operation.
+    /// Cancels the operation's timer. Returns true if the timer was pending. If the thread's wheel
+    /// has ended, no timer is pending, and the result is true if the operation is not completed. If
+    /// the result is true, the caller must complete or take the operation.
     #[inline(always)]
     fn try_cancel_timer(&self) -> bool {
         // Drops nothing: the callback of this timer belongs to the wheel and has no destructor.
@@ -604,7 +604,7 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Adds a few chains if there are too few for the keys, or if the number of chains is not a
-    /// power of two. Stops any removal of chains in progress.
+    /// power of two. If the table was removing surplus chains, stops that removal.
     #[cold]
     fn add_chains_if_needed(&mut self) {
         self.is_removing_chains = false;
@@ -869,8 +869,8 @@ impl<K: Eq, Op> Table<K, Op> {
         WatchIndex::NONE
     }
 
-    /// During an add, only this lookup calls the key's `Eq`, so `Eq` cannot panic while the table
-    /// changes.
+    /// Looks up the key of a watch that the caller adds. During the add, only this lookup calls the
+    /// key's `Eq`, so `Eq` cannot panic while the table changes.
     #[inline]
     pub(super) fn look_up_key(&self, hash: u32, key: K) -> KeyEntry<K> {
         KeyEntry { first_watch: self.find_key(hash, &key), key, hash }

@@ -524,7 +524,8 @@ impl<T> Engine<T> {
         self.clock.tick_length.tick_start_nanos(self.nodes.entry(index).deadline().get())
     }
 
-    /// Returns false if the timer is not periodic, will not run again, or is of another shard.
+    /// Changes the period of a periodic timer. Returns false if the timer is not periodic, will not
+    /// run again, or is of another shard.
     #[must_use = "the period is not set if the timer is not periodic or has ended"]
     pub(crate) fn set_period(&mut self, handle: TimerHandle, period: Duration) -> bool {
         let (index, generation) = (handle.index(), handle.generation);
@@ -1143,7 +1144,8 @@ impl<T> Engine<T> {
         wants_payload: impl Fn(OwnerNodeRef<'_, T>) -> bool,
     ) -> Option<UserCodeStep<T>> {
         loop {
-            // The owner adopted the node's page when it put the message into FIFO order.
+            // The owner adopted the page of a remote timer's node when it put the timer's first
+            // message, an add, into FIFO order.
             let node_and_link = |index| {
                 let node = self.nodes.entry(index);
                 (node, node.mailbox_link().get())
@@ -1332,13 +1334,14 @@ impl<T> Drop for Engine<T> {
             let (last_turn_start, remote_due) =
                 (self.clock.turn_start, self.shared.gauges.remote_due_while_undriven());
             // If a pending timer was due at or before the last turn, another thread has usually
-            // added or reset it after that turn. So the report uses `remote_due`, the earliest
-            // deadline that other threads have published, in place of the timer's deadline.
+            // added or reset it after that turn. So the report on an undriven wheel uses
+            // `remote_due`, the earliest deadline that other threads have published, in place of
+            // the timer's deadline.
             let due = pending.iter().map(|timer| timer.due);
             let due = due.map(|due| if due > last_turn_start { due } else { remote_due });
             let due = due.min().unwrap_or(u64::MAX);
-            // A wheel that never had a driver never fires its timers, so the report does not wait
-            // until a timer is overdue.
+            // A wheel that never had a driver never fires its timers, so the report on this wheel
+            // does not wait until a timer is overdue.
             let (min_overdue_nanos, reason) = match (self.stats.counts.turns, pending.len()) {
                 (0, 1..) => {
                     (SHORT_OVERDUE_GRACE_NANOS, UndrivenReason::DroppedWithoutTurn(pending.len()))

@@ -11,7 +11,7 @@ use super::{
 impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// Panics if an invariant is broken. `indices` must include all linked entries.
     pub(super) fn check(&self, storage: &impl Storage, indices: impl Iterator<Item = u32>) {
-        assert!(self.current_tick <= self.pass_end, "`current` is past the end of the pass");
+        assert!(self.current_tick <= self.pass_end, "`current_tick` is past the end of the pass");
         let check_level = |level| -> usize {
             let slots = Geometry::<LEVEL_BITS, LEVELS>::slot_indices_of_level(level);
             slots.map(|slot| self.check_slot(storage, level, slot)).sum()

@@ -724,7 +724,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     }
 
     /// Removes every entry, and returns the key, the deadline and the value of each, in no
-    /// particular order. The wheel keeps its time.
+    /// particular order. The wheel's time does not change.
     ///
     /// Cost: the same as [`retain`](Self::retain), plus one allocation.
     ///
@@ -751,7 +751,7 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
         drained
     }
 
-    /// Removes and drops every entry. The wheel keeps its time. Cost: the same as
+    /// Removes and drops every entry. The wheel's time does not change. Cost: the same as
     /// [`retain`](Self::retain).
     ///
     /// # Examples

@@ -26,8 +26,8 @@
 //! # The passage of time
 //!
 //! A pass returns the entries that are due up to its final tick, `pass_end`. Each call of
-//! `pop_due_entry` advances `current` to the tick of the next due entry, and returns this entry. If
-//! a pass is abandoned or uses up its budget, the next pass continues at `current`.
+//! `pop_due_entry` advances `current_tick` to the tick of the next due entry, and returns this
+//! entry. If a pass is abandoned or uses up its budget, the next pass continues at `current_tick`.
 //!
 //! # No pauses
 //!
@@ -94,7 +94,7 @@ pub(crate) struct RawWheel<const LEVEL_BITS: u32, const LEVELS: usize> {
     pub(super) slots: Slots<LEVEL_BITS, LEVELS>,
 }
 
-/// The next step of the pass at tick `current`.
+/// The next step of the pass at tick `current_tick`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PassStage {
     /// The slots of upper levels that start at this tick cascade, if they have entries.
@@ -357,7 +357,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
 
     /// Links or relinks an entry at `deadline`, if the current pass has not reached this tick yet.
     /// If the pass has reached `deadline`, unlinks the entry, stores `deadline` in it, and returns
-    /// `current` as the error.
+    /// `current_tick` as the error.
     pub(crate) fn relink_unless_reached<S: Storage>(
         &mut self,
         storage: &S,
@@ -602,20 +602,21 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
 
     #[inline(never)]
     fn has_remaining_work(&self) -> bool {
-        // No slot before `current` has entries, so work can remain only at `current` or later.
+        // No slot before `current_tick` has entries, so work can remain only at `current_tick` or
+        // later.
         let is_due = || self.next_pass_tick().is_some_and(|tick| tick <= self.pass_end);
         self.has_work_at_current() || self.current_tick < self.pass_end && is_due()
     }
 
-    /// Moves `current` to the start of the next occupied slot, or to `pass_end` if that is earlier.
-    /// When `current` reaches `pass_end`, also cascades a portion.
+    /// Moves `current_tick` to the start of the next occupied slot, or to `pass_end` if that is
+    /// earlier. When `current_tick` reaches `pass_end`, also cascades a portion.
     #[inline]
     fn advance_current_tick(&mut self, storage: &impl Storage) {
         let next_tick = self.current_tick + 1;
         if self.pass_end > next_tick || !self.is_in_current_revolution(next_tick) {
             return self.advance_current_tick_slow(storage);
         }
-        // The fast path: the pass ends at `next_tick`, in the revolution of `current`.
+        // The fast path: the pass ends at `next_tick`, in the revolution of `current_tick`.
         self.current_tick = next_tick;
         if self.is_cascade_pending {
             self.cascade_portions_ahead(storage);
@@ -657,7 +658,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         }
     }
 
-    /// The pass must have finished the tick `current`.
+    /// Computes `idle_until` again. The pass must have finished the tick `current_tick`.
     #[inline(never)]
     fn update_idle_until(&mut self) {
         let first_slot_start = self.next_slot_start().unwrap_or(u64::MAX);
@@ -681,8 +682,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         Geometry::<LEVEL_BITS, LEVELS>::slot_number(1, tick ^ self.current_tick) == 0
     }
 
-    /// Cascades the remaining entries of the upper levels' slots that start at `current`. Returns
-    /// false if the budget does not suffice.
+    /// Cascades the remaining entries of the upper levels' slots that start at `current_tick`.
+    /// Returns false if the budget does not suffice.
     #[cold]
     fn try_finish_cascade(&mut self, storage: &impl Storage) -> bool {
         for slot in Geometry::<LEVEL_BITS, LEVELS>::upper_slots_starting_at(self.current_tick) {
@@ -699,8 +700,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     #[inline(never)]
     fn cascade_portions_ahead(&mut self, storage: &impl Storage) {
         self.is_cascade_pending = false;
-        // Entries of slots that start at `current` also cascade in this pass, so they use up a part
-        // of the allowance.
+        // Entries of slots that start at `current_tick` also cascade in this pass, so they use up a
+        // part of the allowance.
         let current_slot_counts =
             Geometry::<LEVEL_BITS, LEVELS>::upper_slots_starting_at(self.current_tick)
                 .map(|slot| u64::from(self.upper_slot_entry_count(slot)));
@@ -765,7 +766,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         self.slots.is_empty(slot)
     }
 
-    /// Returns the first tick after `current` at which an occupied slot starts.
+    /// Returns the first tick after `current_tick` at which an occupied slot starts.
     #[inline]
     fn next_slot_start(&self) -> Option<u64> {
         let tick = self.next_slot_start_min.get();
@@ -799,8 +800,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         first
     }
 
-    /// Returns the number of a level's first occupied slot that starts after `current`, and at tick
-    /// `last_tick` at the latest.
+    /// Returns the number of a level's first occupied slot that starts after `current_tick`, and at
+    /// tick `last_tick` at the latest.
     #[inline]
     fn next_occupied_slot_number(&self, level: usize, last_tick: u64) -> Option<u64> {
         let slots = Geometry::<LEVEL_BITS, LEVELS>::slot_indices_of_level(level);
@@ -892,7 +893,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     }
 
     /// Returns true if an occupied slot of an upper level starts at `tick`. No occupied slot may
-    /// start after `current` and before `tick`.
+    /// start after `current_tick` and before `tick`.
     fn has_upper_slot_starting_at(&self, tick: u64) -> bool {
         Geometry::<LEVEL_BITS, LEVELS>::upper_slots_starting_at(tick)
             .any(|slot| !self.slots.is_empty(slot))

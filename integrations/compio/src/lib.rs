@@ -98,7 +98,7 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn run_in<F: Future>(runtime: Runtime, future: F) -> io::Result<F::Output> {
-    // Fails if the thread already has a wheel, which it then keeps.
+    // `install` fails if the thread already has a wheel, which the thread then keeps.
     let _ = Config::new().tick(DEFAULT_TICK).install();
     let run_result = catch_unwind(AssertUnwindSafe(|| {
         runtime.enter(|| {

@@ -43,7 +43,7 @@ const DEFAULT_TICK: Duration = Duration::from_micros(20);
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     // Returns an error if `io_uring` is missing; glommio would panic instead.
     drop(IoUring::new(1)?);
-    // Fails if the thread already has a wheel, which it then keeps.
+    // `install` fails if the thread already has a wheel, which the thread then keeps.
     let _ = Config::new().tick(DEFAULT_TICK).install();
     let executor = LocalExecutorBuilder::default().make()?;
     // Keeps a driver registered until the executor ends, because tasks run after `future` has

@@ -55,7 +55,7 @@ const DEFAULT_TICK: Duration = Duration::from_micros(20);
 ///
 /// Panics if [`drive`] would panic, or `run` is called inside another monoio runtime.
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
-    // Fails if the thread already has a wheel, which it then keeps.
+    // `install` fails if the thread already has a wheel, which the thread then keeps.
     let _ = Config::new().tick(DEFAULT_TICK).install();
     let mut runtime = RuntimeBuilder::<FusionDriver>::new().enable_timer().build()?;
     // The driver is not a task, because monoio never drops a task that waits for a descriptor.

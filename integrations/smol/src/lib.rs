@@ -46,7 +46,7 @@ const TURN_BUDGET: usize = 1_024;
 ///
 /// Panics if [`drive`] would panic.
 pub fn run<F: Future>(tasks: &LocalExecutor<'_>, future: F) -> F::Output {
-    // Fails if the thread already has a wheel, which it then keeps.
+    // `install` fails if the thread already has a wheel, which the thread then keeps.
     let _ = Config::new().tick(DEFAULT_TICK).install();
     // The driver must be a task: the executor runs many tasks before it polls `future` again.
     let driver = tasks.spawn(drive());

@@ -180,7 +180,7 @@ pub fn run_in<F: Future>(runtime: &Runtime, future: F) -> io::Result<F::Output> 
 fn create_driver(
     runtime: &Runtime,
 ) -> io::Result<impl Future<Output = io::Result<Infallible>> + use<>> {
-    // Fails if the thread already has a wheel, which it then keeps.
+    // `install` fails if the thread already has a wheel, which the thread then keeps.
     let _ = Config::new().tick(DEFAULT_TICK).install();
     let _enter_guard = runtime.enter();
     let (timer, driver_guard) = register_descriptor()?;
@@ -258,7 +258,7 @@ impl DriverGuard {
 
 impl Drop for DriverGuard {
     fn drop(&mut self) {
-        // Fails if the exiting thread has destroyed the thread-local.
+        // `try_with` fails only if the exiting thread has destroyed `THREAD_TIMERS`.
         let _ = THREAD_TIMERS.try_with(RefCell::take);
     }
 }

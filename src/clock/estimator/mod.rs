@@ -243,7 +243,7 @@ impl RateBounds {
             max: fixed_point_nanos.checked_div(counts_min)? + 1,
         };
         // If the thread was interrupted while it took an anchor, the bounds are far apart. If the
-        // interrupted thread moved to a core whose counter lags, `min` may exceed `max`.
+        // interrupted thread moved to a core whose counter lags, `rate.min` may exceed `rate.max`.
         let width = rate.max.checked_sub(rate.min)?;
         (width <= rate.min / RATE_TOLERANCE_DIVISOR).then_some(rate)
     }

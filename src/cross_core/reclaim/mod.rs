@@ -50,7 +50,8 @@ lazy_per_thread! {
 static GARBAGE: Mutex<Vec<Arc<dyn Send + Sync>>> = Mutex::new(Vec::new());
 
 /// Proof that this thread is pinned: no value that the thread finds in an [`EpochArc`] or
-/// [`EpochPointer`] is freed. Keep a `Pinned` only briefly, because it delays all freeing.
+/// [`EpochPointer`] is freed. Keep a `Pinned` only briefly, because it delays the release of all
+/// retracted values.
 #[derive(Debug)]
 pub(crate) struct Pinned(Guard);
 

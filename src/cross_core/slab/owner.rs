@@ -334,9 +334,9 @@ impl<T> OwnerSlab<T> {
             };
             self.retire_page(page_number);
         }
-        // This second call hands the deferred work of the retirements above to all threads
-        // (`reclaim`). A thread can hand over only its own deferred work, and the shard may move to
-        // another thread.
+        // This second call of `free_some_reclaimable` hands the deferred work of the retirements
+        // above to all threads (`reclaim`). A thread can hand over only its own deferred work, and
+        // the shard may move to another thread.
         self.retired_pages.get_mut().free_some_reclaimable();
         let has_surplus_pages =
             self.place_allocator.has_surplus_pages() || self.slab.has_surplus_remote_pages();

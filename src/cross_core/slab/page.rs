@@ -372,7 +372,8 @@ impl FreeList {
         }
     }
 
-    /// If all nodes of the page are free, takes all of them and returns true.
+    /// If all nodes of the page are free, takes them all, so that the page can be retired, and
+    /// returns true.
     pub(super) fn take_all_if_all_free(&self) -> bool {
         // Relaxed: the CAS confirms the value.
         let head = self.0.load(Ordering::Relaxed);

@@ -63,7 +63,8 @@ pub struct DelayQueue<T> {
     /// The time of the first insert or poll; `new` must not read the time, which could start the
     /// default timers.
     start: Option<Instant>,
-    /// The sleep of the latest pending poll, until the deadline that was next at that poll.
+    /// The sleep that the latest pending poll waits for. It ends at the deadline that was the
+    /// earliest at that poll.
     sleep: Option<Sleep>,
     /// The waker of the latest poll, called when an entry gets a deadline before the end of
     /// `sleep`, or when the queue becomes empty.

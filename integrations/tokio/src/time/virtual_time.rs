@@ -457,7 +457,7 @@ fn advance_to_next_deadline(clock: &VirtualClock) -> bool {
     while !fire_due_timers() {
         match time_until_next_deadline(clock) {
             Some(wait) => clock.advance(wait),
-            // Another thread has sent a request since the turn: turns again.
+            // Another thread has sent a request since the turn, so this loop turns the wheel again.
             None if local_timer().time_until_next() == Some(Duration::ZERO) => {}
             None => return false,
         }
