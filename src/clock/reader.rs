@@ -36,7 +36,7 @@ impl Reading {
 /// The clock of a shard. Times are in nanoseconds of this clock.
 #[derive(Debug)]
 pub(crate) struct ShardClock {
-    pub(crate) source: Clock,
+    pub(crate) source_clock: Clock,
     pub(crate) tick_length: TickLength,
     /// For a [fast clock](Clock::fast): estimates the time from the processor's counter. `None` if
     /// the clock is not fast, or if a faulty counter was abandoned.
@@ -57,7 +57,7 @@ impl ShardClock {
     pub(crate) fn new(clock: Clock, tick: TickLength) -> Self {
         let estimator = clock.is_fast().then(ClockEstimator::new);
         let mut shard_clock = Self {
-            source: clock,
+            source_clock: clock,
             tick_length: tick,
             estimator,
             latest_reading: Reading::exact(0),
@@ -83,7 +83,7 @@ impl ShardClock {
     /// Reads a manual clock. Returns false if the clock is not manual.
     #[inline(always)]
     pub(crate) fn try_read_manual(&mut self) -> bool {
-        let Some(reading) = self.source.manual_reading() else { return false };
+        let Some(reading) = self.source_clock.manual_reading() else { return false };
         self.merge_into_latest(reading);
         true
     }
@@ -96,10 +96,10 @@ impl ShardClock {
     #[inline]
     pub(crate) fn read_slow(&mut self) {
         let Some(estimator) = &mut self.estimator else {
-            return self.merge_into_latest(Reading::exact(self.source.nanos()));
+            return self.merge_into_latest(Reading::exact(self.source_clock.nanos()));
         };
         let count_before = counter::read();
-        let clock_nanos = self.source.nanos();
+        let clock_nanos = self.source_clock.nanos();
         let anchor = Anchor { count_before, clock_nanos, count_after: counter::read_ordered() };
         if !estimator.update(anchor) {
             self.estimator = None;
@@ -121,7 +121,7 @@ impl ShardClock {
     /// Returns the present time in nanoseconds, or the lower bound of the latest reading if that is
     /// later.
     pub(crate) fn now(&self) -> u64 {
-        self.source.nanos().max(self.latest_reading.min)
+        self.source_clock.nanos().max(self.latest_reading.min)
     }
 
     /// Returns the duration from `now`, a new reading of the clock, until `end`. Returns zero if

@@ -269,7 +269,7 @@ impl<B: Backend> Sleep<B> {
     #[inline]
     pub fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), AddErrorReason>> {
         if let SleepState::Armed { handle, waker_id, elapsed_at_reset: false } = self.state
-            && waker_id == WakerId::of(cx.waker())
+            && waker_id == WakerId::from_waker(cx.waker())
             && self.backend.is_pending(handle)
         {
             return Poll::Pending;
@@ -281,11 +281,11 @@ impl<B: Backend> Sleep<B> {
     #[inline(never)]
     fn poll_slow(&mut self, cx: &Context<'_>) -> Poll<Result<(), AddErrorReason>> {
         let waker = match self.state {
-            SleepState::Completed | SleepState::ZeroDelay => return self.complete(),
+            SleepState::Completed | SleepState::ZeroDelay => return self.set_completed(),
             SleepState::NoWheel(reason) => return Poll::Ready(Err(reason)),
             SleepState::Armed { handle, elapsed_at_reset: true, .. } => {
                 self.backend.cancel(handle);
-                return self.complete();
+                return self.set_completed();
             }
             SleepState::Armed { handle, .. } => {
                 let is_pending = self.backend.is_pending(handle);
@@ -309,7 +309,7 @@ impl<B: Backend> Sleep<B> {
                 }
             }
             SleepState::Unarmed if self.backend.has_elapsed(self.deadline)? => {
-                return self.complete();
+                return self.set_completed();
             }
             SleepState::LongUnpolled | SleepState::Unarmed => WakerCallback::new(cx.waker()),
         };
@@ -319,14 +319,14 @@ impl<B: Backend> Sleep<B> {
         // A sleep whose deadline has elapsed needs no timer, so it completes even if the add was
         // refused. A poll in the state `LongUnpolled` has not checked the deadline yet.
         if add_result.is_err() && self.backend.has_elapsed(self.deadline)? {
-            return self.complete();
+            return self.set_completed();
         }
         let handle = add_result?;
         self.state = SleepState::Armed { handle, waker_id, elapsed_at_reset: false };
         Poll::Pending
     }
 
-    fn complete(&mut self) -> Poll<Result<(), AddErrorReason>> {
+    fn set_completed(&mut self) -> Poll<Result<(), AddErrorReason>> {
         self.state = SleepState::Completed;
         Poll::Ready(Ok(()))
     }

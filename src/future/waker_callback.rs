@@ -22,15 +22,15 @@ impl WakerCallback {
         Self(Some(waker.clone()))
     }
 
-    /// Returns an identifier for comparison with the wakers of later polls. `original` is the waker
-    /// from which this callback was cloned.
+    /// Returns an identifier for comparison with the wakers of later polls. `original_waker` is the
+    /// waker from which this callback was cloned.
     #[inline]
-    pub(super) fn id(&self, original: &Waker) -> WakerId {
-        // Identifies `original`, which the task's next poll usually passes again. But if the clone
-        // has its own data pointer, identifies the clone: the original's data may be freed, and a
-        // new waker may get the same address.
-        let cloned_waker = self.0.as_ref().filter(|clone| clone.data() != original.data());
-        WakerId::of(cloned_waker.unwrap_or(original))
+    pub(super) fn id(&self, original_waker: &Waker) -> WakerId {
+        // Identifies `original_waker`, which the task's next poll usually passes again. But if the
+        // clone has its own data pointer, identifies the clone: the original's data may be freed,
+        // and a new waker may get the same address.
+        let cloned_waker = self.0.as_ref().filter(|clone| clone.data() != original_waker.data());
+        WakerId::from_waker(cloned_waker.unwrap_or(original_waker))
     }
 }
 
@@ -63,7 +63,7 @@ impl Drop for WakerCallback {
         // Waking or dropping the waker runs user code. While user code drops other callbacks,
         // `WAKES_ON_DROP` must be `None`, as it is outside `with_wake_on_drop`.
         let scope = WakesOnDropScope::enter(None);
-        if scope.previous.unwrap_or_else(ThreadWheel::has_ended) {
+        if scope.previous_value.unwrap_or_else(ThreadWheel::has_ended) {
             waker.wake();
         } else {
             drop(waker);
@@ -77,31 +77,31 @@ thread_local! {
     static WAKES_ON_DROP: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
-/// Calls `action`. During the call, dropping a `WakerCallback` wakes its task only if `wakes` is
-/// true. For a cancelled or refused timer, `wakes` must be false. Otherwise, a poll that drops the
-/// timer's callback would wake its own task again and again.
+/// Calls `action`. During the call, dropping a `WakerCallback` wakes its task only if `wakes_task`
+/// is true. For a cancelled or refused timer, `wakes_task` must be false. Otherwise, a poll that
+/// drops the timer's callback would wake its own task again and again.
 #[inline]
-pub(super) fn with_wake_on_drop<R>(wakes: bool, action: impl FnOnce() -> R) -> R {
-    let _scope = WakesOnDropScope::enter(Some(wakes));
+pub(super) fn with_wake_on_drop<R>(wakes_task: bool, action: impl FnOnce() -> R) -> R {
+    let _scope = WakesOnDropScope::enter(Some(wakes_task));
     action()
 }
 
 /// Sets `WAKES_ON_DROP`, and restores the previous value when this guard is dropped.
 struct WakesOnDropScope {
-    previous: Option<bool>,
+    previous_value: Option<bool>,
 }
 
 impl WakesOnDropScope {
     #[inline]
-    fn enter(wakes: Option<bool>) -> Self {
-        Self { previous: WAKES_ON_DROP.replace(wakes) }
+    fn enter(wakes_task: Option<bool>) -> Self {
+        Self { previous_value: WAKES_ON_DROP.replace(wakes_task) }
     }
 }
 
 impl Drop for WakesOnDropScope {
     #[inline]
     fn drop(&mut self) {
-        WAKES_ON_DROP.set(self.previous);
+        WAKES_ON_DROP.set(self.previous_value);
     }
 }
 
@@ -114,7 +114,7 @@ pub(super) struct WakerId {
 
 impl WakerId {
     #[inline]
-    pub(super) fn of(waker: &Waker) -> Self {
+    pub(super) fn from_waker(waker: &Waker) -> Self {
         Self { data_addr: waker.data().addr(), vtable_addr: ptr::from_ref(waker.vtable()).addr() }
     }
 }
@@ -133,8 +133,8 @@ mod tests {
         let new_waker = |()| Waker::from(std::sync::Arc::new(NoopWake));
         let [one, other] = [(); 2].map(new_waker);
         let waker_id = WakerCallback::new(&one).id(&one);
-        assert_eq!(waker_id, WakerId::of(&one));
-        assert_ne!(waker_id, WakerId::of(&other));
+        assert_eq!(waker_id, WakerId::from_waker(&one));
+        assert_ne!(waker_id, WakerId::from_waker(&other));
     }
 
     struct NoopWake;

@@ -248,9 +248,11 @@ impl Gauges {
     }
 
     pub(crate) fn publish_occupancy(&self, occupied_slots_by_level: impl Iterator<Item = u32>) {
-        for (published, slots) in self.occupied_slots_by_level.iter().zip(occupied_slots_by_level) {
+        for (published_count, slot_count) in
+            self.occupied_slots_by_level.iter().zip(occupied_slots_by_level)
+        {
             // Relaxed: each word is read independently.
-            published.store(slots.into(), Ordering::Relaxed);
+            published_count.store(slot_count.into(), Ordering::Relaxed);
         }
         // Relaxed: this store may erase a reader's concurrent request, which the reader's next
         // reading repeats.

@@ -132,10 +132,10 @@ pub(crate) struct ThreadWheel {
     clients: RefCell<Clients>,
     /// True if the purgatories must send their queued messages before a sleep or at the end of a
     /// turn.
-    flush_requested: Cell<bool>,
+    flush_is_requested: Cell<bool>,
     /// True if the purgatories must free surplus memory at the end of a turn or before a long
     /// sleep.
-    trim_requested: Cell<bool>,
+    trim_is_requested: Cell<bool>,
     /// The end of the latest announced sleep, in nanoseconds of the clock, or [`KNOWN_AWAKE`].
     /// Unless the value is `KNOWN_AWAKE`, this thread's adds and resets call
     /// `end_sleep_for_deadline_slow`. At first and after `mark_undriven`, the value is `u64::MAX`,
@@ -181,8 +181,8 @@ impl ThreadWheel {
             next_driver_task_id: Cell::new(0),
             has_user_loop: Cell::new(false),
             clients: RefCell::default(),
-            flush_requested: Cell::new(false),
-            trim_requested: Cell::new(false),
+            flush_is_requested: Cell::new(false),
+            trim_is_requested: Cell::new(false),
             announced_sleep_end: Cell::new(u64::MAX),
             sampler: CallbackSampler { one_in, countdown: Cell::new(one_in) },
         };
@@ -799,7 +799,7 @@ impl ThreadWheel {
             self.with_engine(Engine::sleep_end_after_trim);
         if is_long {
             self.trim_clients(true);
-            if self.trim_requested.get() {
+            if self.trim_is_requested.get() {
                 sleep_end = Some(self.with_engine(|engine| engine.shortest_long_sleep_end()));
             }
         }
@@ -856,7 +856,7 @@ impl ThreadWheel {
     }
 
     pub(crate) fn request_client_flush(&self) {
-        if !self.flush_requested.replace(true) {
+        if !self.flush_is_requested.replace(true) {
             self.with_engine(|engine| engine.request_pass());
             // Ends an announced sleep, which would delay the flush.
             self.end_sleep_for_deadline(0);
@@ -864,30 +864,30 @@ impl ThreadWheel {
     }
 
     pub(crate) fn request_trim(&self) {
-        self.trim_requested.set(true);
+        self.trim_is_requested.set(true);
         self.with_engine(|engine| engine.request_pass());
     }
 
     #[inline]
     pub(crate) fn flush_is_pending(&self) -> bool {
-        self.flush_requested.get()
+        self.flush_is_requested.get()
     }
 
     #[inline]
     fn needs_flush_or_trim(&self) -> bool {
-        self.flush_requested.get() || self.trim_requested.get()
+        self.flush_is_requested.get() || self.trim_is_requested.get()
     }
 
     #[inline]
     pub(super) fn flush_clients(&self) {
-        if self.flush_requested.replace(false) {
+        if self.flush_is_requested.replace(false) {
             self.for_each_client(|client| client.flush_messages());
         }
     }
 
     #[inline]
     fn trim_clients(&self, is_before_long_sleep: bool) {
-        if self.trim_requested.replace(false) {
+        if self.trim_is_requested.replace(false) {
             self.for_each_client(|client| {
                 if client.trim_memory(is_before_long_sleep) {
                     self.request_trim();

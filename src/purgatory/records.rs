@@ -314,21 +314,26 @@ mod tests {
 
     fn check(records: &Records<TestRecord>, used: &[(u32, u64)]) {
         let in_use = records.iter().filter_map(|(index, record)| Some((index, record.0?)));
-        let mut expected = used.to_vec();
-        expected.sort_unstable();
-        assert_eq!(in_use.collect::<Vec<_>>(), expected);
+        let mut expected_records = used.to_vec();
+        expected_records.sort_unstable();
+        assert_eq!(in_use.collect::<Vec<_>>(), expected_records);
         assert_eq!(records.len as usize, used.len());
         for (number, page) in (0..).zip(&records.pages) {
-            let own =
+            let used_count_of_page =
                 used.iter().filter(|&&(index, _)| index >> PURGATORY_PAGE_BITS == number).count();
             let is_current = number == records.current_page;
-            assert!(is_current || page.used_count as usize == own);
+            assert!(is_current || page.used_count as usize == used_count_of_page);
             let is_spare = !is_current && page.used_count == 0 && !page.records.is_empty();
             let has_room =
                 !is_current && page.used_count > 0 && (page.used_count as usize) < PAGE_LEN;
-            let times = |list: &[u32]| list.iter().filter(|&&other| other == number).count();
-            assert_eq!(times(&records.spare_pages), usize::from(is_spare), "page {number}");
-            assert_eq!(times(&records.pages_with_room), usize::from(has_room), "page {number}");
+            let count_in_list =
+                |list: &[u32]| list.iter().filter(|&&other| other == number).count();
+            assert_eq!(count_in_list(&records.spare_pages), usize::from(is_spare), "page {number}");
+            assert_eq!(
+                count_in_list(&records.pages_with_room),
+                usize::from(has_room),
+                "page {number}"
+            );
         }
         assert!(records.spare_pages.len() <= PURGATORY_SPARE_PAGES_MAX);
     }
@@ -380,16 +385,16 @@ mod tests {
     #[test]
     fn an_interval_frees_a_page_that_was_not_needed() {
         let mut records = Records::<TestRecord>::new();
-        let round = |records: &mut Records<TestRecord>| {
+        let fill_and_empty_pages = |records: &mut Records<TestRecord>| {
             (0..first_index_of_page(2))
                 .for_each(|_| records.occupy_record(records.vacant_index()).0 = Some(0));
             (0..first_index_of_page(2)).for_each(|index| _ = free(records, index));
         };
-        round(&mut records);
+        fill_and_empty_pages(&mut records);
         records.end_trim_interval(false);
         let all = records.capacity();
         for _ in 0..3 {
-            round(&mut records);
+            fill_and_empty_pages(&mut records);
             records.end_trim_interval(false);
             assert_eq!(records.capacity(), all, "each interval needs all pages");
         }

@@ -136,12 +136,12 @@ impl WatchIndex {
     const NONE: Self = Self(NO_RECORD);
 
     #[inline]
-    fn inline(index: u32) -> Self {
+    fn of_inline_watch(index: u32) -> Self {
         Self(index)
     }
 
     #[inline]
-    fn separate(index: u32) -> Self {
+    fn of_separate_watch(index: u32) -> Self {
         Self(index | SEPARATE_FLAG)
     }
 
@@ -261,12 +261,15 @@ impl<K, Op> ParkedOperation<K, Op> {
 
 impl<K> FreedRecordContents<K> {
     #[inline(always)]
-    fn free<Op>(occupied: OccupiedRecord<'_, ParkedOperation<K, Op>>) -> Self {
-        let last_watch_on_other_core_index = occupied.record.last_watch_on_other_core_index;
-        let (parked, index_for_free_list) = occupied.free();
-        debug_assert!(parked.operation.is_none(), "the operation would stay in a free record");
-        parked.id_number = None;
-        let inline_watch = parked.inline_watch.copy_and_take_key();
+    fn free_record<Op>(occupied_record: OccupiedRecord<'_, ParkedOperation<K, Op>>) -> Self {
+        let last_watch_on_other_core_index = occupied_record.record.last_watch_on_other_core_index;
+        let (parked_operation, index_for_free_list) = occupied_record.free();
+        debug_assert!(
+            parked_operation.operation.is_none(),
+            "the operation would stay in a free record"
+        );
+        parked_operation.id_number = None;
+        let inline_watch = parked_operation.inline_watch.copy_and_take_key();
         Self { inline_watch, last_watch_on_other_core_index, index_for_free_list }
     }
 }
@@ -305,8 +308,8 @@ impl<K, Op> Table<K, Op> {
     /// Returns the record of an operation, unless it was removed.
     #[inline]
     fn get(&mut self, id: RecordId) -> Option<&mut ParkedOperation<K, Op>> {
-        let parked = self.operations.get_mut(id.index)?;
-        (parked.id_number == Some(id.number)).then_some(parked)
+        let parked_operation = self.operations.get_mut(id.index)?;
+        (parked_operation.id_number == Some(id.number)).then_some(parked_operation)
     }
 
     pub(super) fn is_parked(&mut self, id: RecordId) -> bool {
@@ -336,17 +339,17 @@ impl<K, Op> Table<K, Op> {
         condition_holds: bool,
         is_second_check: bool,
     ) -> ConditionCheckOutcome {
-        let occupied = self.operations.occupied_record(index);
-        let parked = &mut *occupied.record;
-        if let Some(completion) = parked.completion {
+        let occupied_record = self.operations.occupied_record(index);
+        let parked_operation = &mut *occupied_record.record;
+        if let Some(completion) = parked_operation.completion {
             ConditionCheckOutcome::ForcedOrExpired(completion)
-        } else if condition_holds && parked.try_cancel_timer() {
-            let freed = FreedRecordContents::free(occupied);
+        } else if condition_holds && parked_operation.try_cancel_timer() {
+            let freed_contents = FreedRecordContents::free_record(occupied_record);
             self.count_completion(Completion::Condition);
-            let last_watch_on_other_core_index = self.unlink_watches(index, freed);
+            let last_watch_on_other_core_index = self.unlink_watches(index, freed_contents);
             ConditionCheckOutcome::ConditionHeld { last_watch_on_other_core_index }
-        } else if parked.must_check_again && !is_second_check {
-            parked.must_check_again = false;
+        } else if parked_operation.must_check_again && !is_second_check {
+            parked_operation.must_check_again = false;
             ConditionCheckOutcome::CheckAgain
         } else {
             ConditionCheckOutcome::Waits
@@ -367,38 +370,40 @@ impl<K, Op> Table<K, Op> {
     /// after its check. Also returns `None` if the operation has ended: a program may run the
     /// drained timer of an ended operation.
     pub(super) fn complete_and_take(&mut self, index: u32, completion: Completion) -> Option<Op> {
-        let parked = self.operations.get_mut(index).filter(|parked| parked.completion.is_none())?;
-        let operation = parked.operation.take();
-        parked.completion = Some(completion);
+        let parked_operation =
+            self.operations.get_mut(index).filter(|parked| parked.completion.is_none())?;
+        let operation = parked_operation.operation.take();
+        parked_operation.completion = Some(completion);
         operation
     }
 
     /// Takes an operation and cancels its timer. Returns `None` if the operation is checked out or
     /// has ended.
     pub(super) fn cancel_timer_and_take(&mut self, id: RecordId) -> Option<Op> {
-        let parked = self.get(id).filter(|parked| parked.operation.is_some())?;
-        if parked.try_cancel_timer() { parked.operation.take() } else { None }
+        let parked_operation = self.get(id).filter(|parked| parked.operation.is_some())?;
+        if parked_operation.try_cancel_timer() { parked_operation.operation.take() } else { None }
     }
 
     /// Frees the record of an operation and removes its watches on this core. Returns the index of
     /// the operation's latest [`WatchOnOtherCore`], or [`NO_RECORD`].
     pub(super) fn remove(&mut self, index: u32) -> u32 {
-        let freed = FreedRecordContents::free(self.operations.occupied_record(index));
-        self.unlink_watches(index, freed)
+        let freed_contents =
+            FreedRecordContents::free_record(self.operations.occupied_record(index));
+        self.unlink_watches(index, freed_contents)
     }
 
     /// Unlinks those of an operation's watches that are on this core, and frees their own records.
-    /// `freed` has the contents of the operation's record, which includes the inline watch. Returns
-    /// `freed.last_watch_on_other_core_index`.
+    /// `freed_contents` has the contents of the operation's record, which includes the inline
+    /// watch. Returns `freed_contents.last_watch_on_other_core_index`.
     #[inline(always)]
-    fn unlink_watches(&mut self, index: u32, freed: FreedRecordContents<K>) -> u32 {
+    fn unlink_watches(&mut self, index: u32, freed_contents: FreedRecordContents<K>) -> u32 {
         let FreedRecordContents {
             inline_watch,
             last_watch_on_other_core_index,
             index_for_free_list,
-        } = freed;
+        } = freed_contents;
         if inline_watch.next_in_ring != WatchIndex::NONE {
-            let mut next = self.unlink(WatchIndex::inline(index), inline_watch);
+            let mut next = self.unlink_watch(WatchIndex::of_inline_watch(index), inline_watch);
             while next != WatchIndex::NONE {
                 next = self.remove_separate_watch(next.index());
             }
@@ -418,15 +423,16 @@ impl<K, Op> Table<K, Op> {
 
     /// Removes a separate watch, and returns the next separate watch of the same operation.
     fn remove_separate_watch(&mut self, index: u32) -> WatchIndex {
-        let (separate, index_for_free_list) = self.separate_watches.occupied_record(index).free();
-        separate.id_number = None;
-        let watch = separate.watch.copy_and_take_key();
+        let (watch_record, index_for_free_list) =
+            self.separate_watches.occupied_record(index).free();
+        watch_record.id_number = None;
+        let watch = watch_record.watch.copy_and_take_key();
         if index_for_free_list != NO_RECORD
             && self.separate_watches.put_in_free_list(index_for_free_list)
         {
             self.request_trim();
         }
-        self.unlink(WatchIndex::separate(index), watch)
+        self.unlink_watch(WatchIndex::of_separate_watch(index), watch)
     }
 
     /// Records an operation's watch on another core. Returns false if the operation has ended.
@@ -437,8 +443,9 @@ impl<K, Op> Table<K, Op> {
         watch: RecordId,
     ) -> bool {
         let index = self.watches_on_other_cores.vacant_index();
-        let Some(parked) = self.get(operation) else { return false };
-        let previous_index = mem::replace(&mut parked.last_watch_on_other_core_index, index);
+        let Some(parked_operation) = self.get(operation) else { return false };
+        let previous_index =
+            mem::replace(&mut parked_operation.last_watch_on_other_core_index, index);
         *self.watches_on_other_cores.occupy_record(index) =
             WatchOnOtherCore { core, watch, previous_index };
         true
@@ -497,7 +504,7 @@ impl<K, Op> Table<K, Op> {
     /// key, moves the key to the next watch. Removes the key if there is no other watch. Returns
     /// the next separate watch of the same operation.
     #[inline(always)]
-    fn unlink(&mut self, index: WatchIndex, watch: Watch<K>) -> WatchIndex {
+    fn unlink_watch(&mut self, index: WatchIndex, watch: Watch<K>) -> WatchIndex {
         self.totals.watches -= 1;
         if !self.cursors.is_empty() {
             self.move_cursors(index, watch.next_in_ring);
@@ -728,11 +735,11 @@ impl<K, Op> Table<K, Op> {
             };
             (number, watcher, &separate.watch)
         } else {
-            let parked = self.operations.get(reached_watch.index())?;
+            let parked_operation = self.operations.get(reached_watch.index())?;
             (
-                parked.id_number?,
+                parked_operation.id_number?,
                 WatchingOperation::Local(reached_watch.index()),
-                &parked.inline_watch,
+                &parked_operation.inline_watch,
             )
         };
         // A watch with a larger number, and all watches after it in the ring, were added during the
@@ -842,10 +849,10 @@ impl<K: Eq, Op> Table<K, Op> {
         // `get` returns `None` for a separate watch, because `SEPARATE_FLAG` makes its index too
         // large.
         while index != WatchIndex::NONE {
-            let Some(parked) = self.operations.get(index.0) else {
+            let Some(parked_operation) = self.operations.get(index.0) else {
                 return self.find_key_slow(index, hash, key);
             };
-            let watch = &parked.inline_watch;
+            let watch = &parked_operation.inline_watch;
             if watch.is_first_watch_of(hash, key) {
                 return index;
             }
@@ -886,36 +893,37 @@ impl<K: Eq, Op> Table<K, Op> {
         timer: LocalHandle,
         entry: Option<KeyEntry<K>>,
     ) -> RecordId {
-        let (number, watch_index) = (self.next_id_number(), WatchIndex::inline(index));
+        let (number, watch_index) = (self.next_id_number(), WatchIndex::of_inline_watch(index));
         let inline_watch =
             entry.map_or(Watch::UNLINKED, |entry| self.link_new_watch(watch_index, entry));
         self.totals.added += 1;
-        let parked = self.operations.occupy_record(index);
-        parked.id_number = Some(number);
-        parked.timer = timer;
-        parked.operation = Some(operation);
-        parked.inline_watch = inline_watch;
-        parked.last_watch_on_other_core_index = NO_RECORD;
-        parked.completion = None;
+        let parked_operation = self.operations.occupy_record(index);
+        parked_operation.id_number = Some(number);
+        parked_operation.timer = timer;
+        parked_operation.operation = Some(operation);
+        parked_operation.inline_watch = inline_watch;
+        parked_operation.last_watch_on_other_core_index = NO_RECORD;
+        parked_operation.completion = None;
         RecordId { number, index }
     }
 
     /// Adds a watch. Returns false if the operation has ended.
     pub(super) fn try_watch(&mut self, operation: RecordId, hash: u32, key: K) -> bool {
         let entry = self.look_up_key(hash, key);
-        let Some(parked) = self.get(operation) else {
+        let Some(parked_operation) = self.get(operation) else {
             self.defer_drop(entry.key);
             return false;
         };
-        if parked.inline_watch.next_in_ring == WatchIndex::NONE {
-            let inline_watch = self.link_new_watch(WatchIndex::inline(operation.index), entry);
+        if parked_operation.inline_watch.next_in_ring == WatchIndex::NONE {
+            let inline_watch =
+                self.link_new_watch(WatchIndex::of_inline_watch(operation.index), entry);
             self.operations.record_mut(operation.index).inline_watch = inline_watch;
         } else {
             let index = self.add_separate_watch(operation.number, LOCAL_CORE, operation, entry);
             let inline_watch = &mut self.operations.record_mut(operation.index).inline_watch;
             let next = mem::replace(
                 &mut inline_watch.next_separate_of_operation,
-                WatchIndex::separate(index),
+                WatchIndex::of_separate_watch(index),
             );
             self.separate_watches.record_mut(index).watch.next_separate_of_operation = next;
         }
@@ -944,7 +952,7 @@ impl<K: Eq, Op> Table<K, Op> {
         entry: KeyEntry<K>,
     ) -> u32 {
         let index = self.separate_watches.vacant_index();
-        let new_watch = self.link_new_watch(WatchIndex::separate(index), entry);
+        let new_watch = self.link_new_watch(WatchIndex::of_separate_watch(index), entry);
         let separate = self.separate_watches.occupy_record(index);
         (separate.id_number, separate.operation_core) = (Some(id_number), operation_core);
         separate.operation = operation;
@@ -1001,11 +1009,11 @@ impl<K: Eq, Op> Table<K, Op> {
     {
         let mut index = self.chain_head(hash);
         // Repeats the code of `find_key`: a call would look up the record twice.
-        while let Some(parked) = self.operations.get_mut(index.0) {
-            let watch = &parked.inline_watch;
+        while let Some(parked_operation) = self.operations.get_mut(index.0) {
+            let watch = &parked_operation.inline_watch;
             if watch.is_first_watch_of(hash, key) {
                 if watch.next_in_ring == index
-                    && let Some(operation) = parked.check_out()
+                    && let Some(operation) = parked_operation.check_out()
                 {
                     return FoundWatchers::CheckedOut(index.0, operation);
                 }
@@ -1333,10 +1341,10 @@ mod tests {
         add_and_remove(&mut table, if cfg!(miri) { 100 } else { 2_000 });
         let mut capacity = table.chain_heads.capacity();
         while table.trim_memory(false) {
-            let freed = (capacity - table.chain_heads.capacity()) * size_of::<WatchIndex>();
+            let freed_bytes = (capacity - table.chain_heads.capacity()) * size_of::<WatchIndex>();
             assert!(
-                freed <= PURGATORY_CHAIN_BYTES_FREED_PER_TURN_MAX,
-                "{freed} of {capacity} chains"
+                freed_bytes <= PURGATORY_CHAIN_BYTES_FREED_PER_TURN_MAX,
+                "{freed_bytes} of {capacity} chains"
             );
             capacity = table.chain_heads.capacity();
         }

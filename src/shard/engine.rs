@@ -194,7 +194,7 @@ impl<T> Engine<T> {
     /// bound on the time, because a virtual clock may go backwards.
     #[inline]
     pub(super) fn publish_clock(&self) {
-        if self.clock.source.is_virtual() {
+        if self.clock.source_clock.is_virtual() {
             self.shared.publish_clock_nanos(self.clock.latest_reading.min);
         }
     }
@@ -254,7 +254,7 @@ impl<T> Engine<T> {
         }
         let now = self.read_clock();
         // If `nanos` is between the bounds of `now`, reads the clock exactly.
-        now.min >= nanos || now.max >= nanos && self.clock.source.nanos() >= nanos
+        now.min >= nanos || now.max >= nanos && self.clock.source_clock.nanos() >= nanos
     }
 
     /// Returns true if [`grant_add_allowance`](Self::grant_add_allowance) has allowed another add.
@@ -498,12 +498,12 @@ impl<T> Engine<T> {
     }
 
     pub(crate) fn deadline(&self, handle: TimerHandle) -> Option<Instant> {
-        self.pending_deadline_nanos(handle).map(|nanos| self.clock.source.instant_at(nanos))
+        self.pending_deadline_nanos(handle).map(|nanos| self.clock.source_clock.instant_at(nanos))
     }
 
     pub(crate) fn time_left(&self, handle: TimerHandle) -> Option<Duration> {
         let nanos = self.pending_deadline_nanos(handle)?;
-        Some(self.clock.time_until(nanos, self.clock.source.nanos()))
+        Some(self.clock.time_until(nanos, self.clock.source_clock.nanos()))
     }
 
     fn pending_deadline_nanos(&self, handle: TimerHandle) -> Option<u64> {
@@ -570,7 +570,7 @@ impl<T> Engine<T> {
     /// Uses `now`, an instant that the loop has read, as a reading of the clock. Ignores `now` if
     /// it is before the latest reading.
     pub(crate) fn use_loop_reading(&mut self, now: Instant) {
-        self.clock.latest_reading.advance_to(Reading::exact(self.clock.source.nanos_at(now)));
+        self.clock.latest_reading.advance_to(Reading::exact(self.clock.source_clock.nanos_at(now)));
         self.publish_clock();
     }
 
@@ -794,7 +794,7 @@ impl<T> Engine<T> {
     }
 
     pub(crate) fn next_turn_instant(&self) -> Option<Instant> {
-        self.next_turn_nanos().map(|nanos| self.clock.source.instant_at(nanos))
+        self.next_turn_nanos().map(|nanos| self.clock.source_clock.instant_at(nanos))
     }
 
     /// Returns the time, in nanoseconds of the clock, at which the shard next needs a turn, if any.
@@ -815,7 +815,7 @@ impl<T> Engine<T> {
     /// means for ever. Unless the caller is a callback, also publishes the counts and `sleep_end`
     /// for metrics and watchdogs.
     pub(crate) fn publish_next_due(&self, sleep_end: Option<u64>) -> Option<Duration> {
-        let now = self.clock.source.nanos();
+        let now = self.clock.source_clock.nanos();
         // Remote adds may now use the room of timers cancelled since the last turn.
         self.publish_live_count();
         // If payloads are callbacks, each turn ends its own pass. So if a pass is in progress, the

@@ -844,7 +844,7 @@ impl<T> Shard<T> {
     /// assert!(shard.deadline(lease) >= Some(deadline));
     /// ```
     pub fn now(&self) -> Instant {
-        self.engine.clock.source.now()
+        self.engine.clock.source_clock.now()
     }
 
     /// Iterates over the handles, deadlines and payloads of the pending timers, in no particular
@@ -1033,7 +1033,7 @@ impl<T> Shard<T> {
     #[must_use = "these timers were pending"]
     pub fn drain(&mut self) -> Vec<(Instant, T)> {
         let pending = self.engine.close().drop_cancelled_payloads(&self.engine.shared).into_iter();
-        let clock = &self.engine.clock.source;
+        let clock = &self.engine.clock.source_clock;
         pending.map(|timer| (clock.instant_at(timer.due), timer.payload)).collect()
     }
 
@@ -1223,7 +1223,7 @@ impl<T> Shard<T> {
         let &ClaimedTimer { index, run, due, .. } = claimed;
         let handle = self.engine.handle_template.with_index_and_generation(index, run.generation());
         let expiry_times = ExpiryTimes {
-            clock_origin: self.engine.clock.source.origin(),
+            clock_origin: self.engine.clock.source_clock.origin(),
             due,
             turn_start: self.engine.clock.turn_start,
         };

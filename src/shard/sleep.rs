@@ -37,7 +37,7 @@ use crate::{
 #[must_use = "the announcement ends when this is dropped: keep it until the sleep is over"]
 pub struct PreparedSleep<'shard> {
     /// `None` if the owner must not sleep.
-    announcement: Option<(Arc<Shared>, SleepId)>,
+    announced_sleep: Option<(Arc<Shared>, SleepId)>,
     timeout: Option<Duration>,
     shard_borrow: PhantomData<(&'shard (), *const ())>,
 }
@@ -55,14 +55,14 @@ impl PreparedSleep<'_> {
         let sleep_id = shared.announce_sleep(sleep_end.unwrap_or(u64::MAX), ends_on_cancel);
         let Some(sleep_id) = sleep_id else { return Self::zero_length() };
         Self {
-            announcement: Some((Arc::clone(shared), sleep_id)),
+            announced_sleep: Some((Arc::clone(shared), sleep_id)),
             timeout,
             shard_borrow: PhantomData,
         }
     }
 
     pub(crate) fn zero_length() -> Self {
-        Self { announcement: None, timeout: Some(Duration::ZERO), shard_borrow: PhantomData }
+        Self { announced_sleep: None, timeout: Some(Duration::ZERO), shard_borrow: PhantomData }
     }
 
     /// Returns how long the owner may sleep; `None` means until a wake-up. A loop that waits in
@@ -108,7 +108,7 @@ impl PreparedSleep<'_> {
     /// ```
     pub fn park(self) {
         let timeout = self.timeout;
-        match &self.announcement {
+        match &self.announced_sleep {
             // This sleep was announced before the first call of `set_owner_has_parked`. So a
             // wake-up would call the hook, but not unpark this thread, which must not park yet.
             Some((shared, sleep_id)) if !shared.hooks.must_unpark(sleep_id.owner_has_parked()) => {
@@ -140,7 +140,7 @@ impl PreparedSleep<'_> {
 
 impl Drop for PreparedSleep<'_> {
     fn drop(&mut self) {
-        if let Some((shared, sleep_id)) = &self.announcement {
+        if let Some((shared, sleep_id)) = &self.announced_sleep {
             shared.parker.clear_announcement(*sleep_id);
         }
     }

@@ -64,9 +64,9 @@ pub(crate) struct PageTable<P> {
 }
 
 impl<P: Copy> PageTable<P> {
-    /// Creates a table with `first` as page 0, which is never removed.
-    pub(crate) fn new(first: P) -> Self {
-        Self { pages: vec![first], numbers: vec![0], index_mask: 0 }
+    /// Creates a table with `page_zero` as page 0, which is never removed.
+    pub(crate) fn new(page_zero: P) -> Self {
+        Self { pages: vec![page_zero], numbers: vec![0], index_mask: 0 }
     }
 
     #[inline]
@@ -76,7 +76,7 @@ impl<P: Copy> PageTable<P> {
     }
 
     #[inline]
-    pub(crate) fn contains(&self, number: usize) -> bool {
+    pub(crate) fn contains_page(&self, number: usize) -> bool {
         // SAFETY: the index is at most `index_mask`, one less than the length of `numbers`.
         unsafe { *self.numbers.get_unchecked(number & self.index_mask) as usize == number }
     }
@@ -111,7 +111,7 @@ impl<P: Copy> PageTable<P> {
         find: impl Fn(u32) -> Option<R>,
     ) -> Option<R> {
         for number in page_number_of(index)..self.numbers_end() {
-            if self.contains(number) {
+            if self.contains_page(number) {
                 let used_end =
                     || index_of(number, 0) + as_u32(allocator.possibly_used_places(number).end);
                 // Tries the first index before looking up the end of the used places.
@@ -126,7 +126,7 @@ impl<P: Copy> PageTable<P> {
     }
 
     pub(crate) fn page_numbers(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..self.pages.len()).filter(|&number| self.contains(number))
+        (0..self.pages.len()).filter(|&number| self.contains_page(number))
     }
 }
 
@@ -472,10 +472,10 @@ mod tests {
         assert_eq!(table.page_numbers().collect::<Vec<_>>(), [0, 5]);
         table.remove(5);
         assert!(
-            table.contains(0)
-                && !table.contains(5)
-                && !table.contains(800)
-                && !table.contains(usize::MAX)
+            table.contains_page(0)
+                && !table.contains_page(5)
+                && !table.contains_page(800)
+                && !table.contains_page(usize::MAX)
         );
     }
 

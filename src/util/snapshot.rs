@@ -36,9 +36,9 @@ impl<const N: usize> Snapshot<N> {
         let version = self.version.load(Ordering::Relaxed) + 1;
         // Release: for rule V2, pairs with the fence in `read`.
         fence(Ordering::Release);
-        for (target, &word) in self.copy_of_version(version).iter().zip(words) {
+        for (published_word, &word) in self.copy_of_version(version).iter().zip(words) {
             // Relaxed: the module's rules V1 and V2 order the words.
-            target.store(word, Ordering::Relaxed);
+            published_word.store(word, Ordering::Relaxed);
         }
         // Release: for rule V1, pairs with the Acquire in `read`.
         self.version.store(version, Ordering::Release);

@@ -25,8 +25,9 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
                 "a late entry with a deadline before `pass_end`"
             );
         }
-        let is_idle =
-            late_entries.is_empty() && self.stage == PassStage::Done && !self.is_cascade_pending;
+        let is_idle = late_entries.is_empty()
+            && self.pass_stage == PassStage::Done
+            && !self.is_cascade_pending;
         assert!(
             self.idle_until == 0 || is_idle || self.idle_until <= self.current_tick,
             "`idle_until` is in the future, but the wheel has work"
@@ -113,7 +114,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         assert!(is_covered, "the level does not cover the slot");
         if slots_ahead == 0 {
             assert!(
-                self.stage != PassStage::Done,
+                self.pass_stage != PassStage::Done,
                 "the current slot has entries, but the pass is done"
             );
         } else {

@@ -321,7 +321,7 @@ impl<T> Entries<T> {
         let entry = EntryRef { node: &page.entries[place_of(key.index)], index: key.index };
         let is_live = entry.generation() == key.generation
             && entry.location().get().is_linked()
-            && pages.contains(page_number_of(key.index));
+            && pages.contains_page(page_number_of(key.index));
         is_live.then_some(entry)
     }
 

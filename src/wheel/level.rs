@@ -91,8 +91,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Geometry<LEVEL_BITS, LEVELS> {
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // Slot indices are below 2^23.
     pub(super) const fn upper_slot(level: usize, number: u64) -> u32 {
-        let first = Self::FIRST_LEVEL_SLOT_COUNT + (level - 1) * Self::SLOTS_PER_UPPER_LEVEL;
-        first as u32 + Self::position_in_ring(level, number)
+        let first_slot = Self::FIRST_LEVEL_SLOT_COUNT + (level - 1) * Self::SLOTS_PER_UPPER_LEVEL;
+        first_slot as u32 + Self::position_in_ring(level, number)
     }
 
     /// The index of the *late* slot, which the module `raw` defines.

@@ -73,7 +73,7 @@ pub(crate) struct RawWheel<const LEVEL_BITS: u32, const LEVELS: usize> {
     pub(super) next_slot_start_min: Cell<u64>,
     /// The last tick that the first level covers.
     last_first_level_tick: u64,
-    pub(super) stage: PassStage,
+    pub(super) pass_stage: PassStage,
     /// True if, in some upper level, the slot after the current one may have entries.
     pub(super) is_cascade_pending: bool,
     /// The tick of the latest call of `cascade_portions_ahead`.
@@ -125,7 +125,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             idle_until: 0,
             next_slot_start_min: Cell::new(0),
             last_first_level_tick: Geometry::<LEVEL_BITS, LEVELS>::last_first_level_tick(now),
-            stage: PassStage::Done,
+            pass_stage: PassStage::Done,
             is_cascade_pending: false,
             last_cascade_tick: now,
             budget: 0,
@@ -186,7 +186,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     fn link_late<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
         self.slots.link_late(storage, entry);
         entry.deadline().set(self.pass_end);
-        entry.location().set(Location::LATE);
+        entry.location().set(Location::LATE_SLOT);
         self.idle_until = 0;
     }
 
@@ -476,7 +476,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         entry: S::Entry<'_>,
         location: Location,
     ) {
-        if location == Location::LATE {
+        if location == Location::LATE_SLOT {
             self.slots.update_last_late_before_unlinking(entry);
         }
         if let Some(slot) = location.upper_slot() {
@@ -527,9 +527,9 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             self.choose_upper_slot(tick)
         };
         self.slots.splice_late_slot_into(storage, slot);
-        if tick == self.current_tick && self.stage == PassStage::Done {
+        if tick == self.current_tick && self.pass_stage == PassStage::Done {
             // The stage `Expire` makes the next pass visit the slot of the finished tick again.
-            self.stage = PassStage::Expire;
+            self.pass_stage = PassStage::Expire;
         }
     }
 
@@ -541,7 +541,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         storage: &'s S,
     ) -> Option<(S::Entry<'s>, u64)> {
         loop {
-            match self.stage {
+            match self.pass_stage {
                 PassStage::Expire => (),
                 PassStage::Cascade => {
                     if !self.try_finish_cascade(storage) {
@@ -553,7 +553,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
                         return None;
                     }
                     self.advance_current_tick(storage);
-                    if !matches!(self.stage, PassStage::Expire) {
+                    if !matches!(self.pass_stage, PassStage::Expire) {
                         continue;
                     }
                 }
@@ -561,7 +561,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             let slot = Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(self.current_tick);
             let first_entry = self.slots.first_entry(slot);
             if first_entry == 0 {
-                self.stage = PassStage::Done;
+                self.pass_stage = PassStage::Done;
                 continue;
             }
             if self.budget == 0 {
@@ -573,7 +573,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             let deadline = entry.deadline().get();
             entry.location().set(Location::UNLINKED);
             if !self.slots.pop_and_has_more(storage, slot, first_entry, entry.links().next.get()) {
-                self.stage = PassStage::Done;
+                self.pass_stage = PassStage::Done;
             }
             if self.should_prefetch() {
                 self.prefetcher.advance_walker(storage);
@@ -590,7 +590,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
 
     #[inline]
     pub(crate) fn is_pass_done(&self) -> bool {
-        matches!(self.stage, PassStage::Done) && self.current_tick == self.pass_end
+        matches!(self.pass_stage, PassStage::Done) && self.current_tick == self.pass_end
     }
 
     /// Returns true if entries remain for the pass to return or relink, because the pass used up
@@ -624,7 +624,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         if self.slots.is_empty(Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(next_tick)) {
             self.update_idle_until();
         } else {
-            self.stage = PassStage::Expire;
+            self.pass_stage = PassStage::Expire;
             self.start_prefetcher(storage);
         }
     }
@@ -645,7 +645,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             self.cascade_portions_ahead(storage);
         }
         if new_current == slot_start {
-            self.stage =
+            self.pass_stage =
                 if Geometry::<LEVEL_BITS, LEVELS>::highest_level_starting_at(self.current_tick) > 0
                 {
                     PassStage::Cascade
@@ -691,7 +691,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
                 return false;
             }
         }
-        self.stage = PassStage::Expire;
+        self.pass_stage = PassStage::Expire;
         true
     }
 
@@ -715,18 +715,19 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
                 continue;
             }
             let number = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, self.current_tick);
-            let (current_start, next_start) = (
+            let (current_slot_start, next_slot_start) = (
                 Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, number),
                 Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, number + 1),
             );
-            let previous_portion_tick = self.last_cascade_tick.max(current_start.saturating_sub(1));
+            let previous_portion_tick =
+                self.last_cascade_tick.max(current_slot_start.saturating_sub(1));
             let entry_count = u64::from(self.upper_slot_entry_count(slot));
-            let ticks_between = next_start - 1 - previous_portion_tick;
+            let ticks_between = next_slot_start - 1 - previous_portion_tick;
             let portion_len = entry_count
                 .div_ceil(ticks_between)
                 .saturating_mul(self.current_tick - previous_portion_tick);
-            let later_capacity =
-                (next_start - self.current_tick).saturating_mul(CASCADED_AHEAD_PER_TURN_MAX.into());
+            let later_capacity = (next_slot_start - self.current_tick)
+                .saturating_mul(CASCADED_AHEAD_PER_TURN_MAX.into());
             let quota_min = (uncascaded_count + entry_count).saturating_sub(later_capacity);
             let quota = portion_len.max(1).min(allowance).max(quota_min);
             allowance = allowance.saturating_sub(quota);
@@ -785,19 +786,21 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             return Some(tick);
         }
         let has_entries = self.upper_entry_count < self.len;
-        let mut first =
+        let mut first_start_tick =
             if has_entries { self.next_occupied_slot_number(0, u64::MAX) } else { None };
         // A slot of an upper level starts only where a revolution of the first level starts. So if
         // `first` is in the current revolution, no upper level's slot starts before `first`.
-        if self.len > 0 && !first.is_some_and(|tick| self.is_in_current_revolution(tick)) {
+        if self.len > 0 && !first_start_tick.is_some_and(|tick| self.is_in_current_revolution(tick))
+        {
             for level in 1..LEVELS {
-                let number = self.next_occupied_slot_number(level, first.unwrap_or(u64::MAX));
+                let number =
+                    self.next_occupied_slot_number(level, first_start_tick.unwrap_or(u64::MAX));
                 let start = |number| Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, number);
-                first = number.map(start).or(first);
+                first_start_tick = number.map(start).or(first_start_tick);
             }
         }
-        self.next_slot_start_min.set(first.unwrap_or(u64::MAX));
-        first
+        self.next_slot_start_min.set(first_start_tick.unwrap_or(u64::MAX));
+        first_start_tick
     }
 
     /// Returns the number of a level's first occupied slot that starts after `current_tick`, and at
@@ -888,7 +891,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
 
     fn has_work_at_current(&self) -> bool {
         let slot = Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(self.current_tick);
-        self.stage != PassStage::Done
+        self.pass_stage != PassStage::Done
             && (!self.slots.is_empty(slot) || self.has_upper_slot_starting_at(self.current_tick))
     }
 

@@ -177,24 +177,24 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
         self.link(storage, late_slot, entry);
     }
 
-    /// Unlinks entry `first` from the front of a slot other than the late slot; `next` is the entry
-    /// after `first`. Returns false if the slot is empty now.
+    /// Unlinks `first_entry` from the front of a slot other than the late slot; `next_entry` is the
+    /// entry after `first_entry`, or 0. Returns false if the slot is empty now.
     #[inline(always)]
     pub(super) fn pop_and_has_more<S: Storage>(
         &mut self,
         storage: &S,
         slot: u32,
-        first: u32,
-        next: u32,
+        first_entry: u32,
+        next_entry: u32,
     ) -> bool {
         let head = self.head_word_mut(slot);
-        if next == 0 {
+        if next_entry == 0 {
             *head = 0;
             self.mark_empty(slot);
             return false;
         }
-        *head ^= first ^ next;
-        storage.entry(next).links().previous.set(SLOT_FLAG | slot);
+        *head ^= first_entry ^ next_entry;
+        storage.entry(next_entry).links().previous.set(SLOT_FLAG | slot);
         true
     }
 
@@ -240,11 +240,11 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
         self.mark_occupied(slot);
         let first_late = mem::take(self.head_word_mut(Geometry::<LEVEL_BITS, LEVELS>::LATE_SLOT));
         let head = self.head_word_mut(slot);
-        let first = *head & FIRST_ENTRY_MASK;
-        *head ^= first ^ first_late;
+        let first_entry = *head & FIRST_ENTRY_MASK;
+        *head ^= first_entry ^ first_late;
         storage.entry(first_late).links().previous.set(SLOT_FLAG | slot);
-        storage.entry(first).links().previous.set(self.last_late_entry);
-        storage.entry(self.last_late_entry).links().next.set(first);
+        storage.entry(first_entry).links().previous.set(self.last_late_entry);
+        storage.entry(self.last_late_entry).links().next.set(first_entry);
         self.last_late_entry = 0;
     }
 

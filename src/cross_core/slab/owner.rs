@@ -32,7 +32,7 @@ use crate::{
 
 /// The [`Location`] of free nodes in remote pages, and of remote timers that the owner has not
 /// admitted (`slab`).
-const NOT_ADMITTED_LOCATION: Location = Location::INITIAL;
+const NOT_ADMITTED_LOCATION: Location = Location::NEVER_LINKED;
 
 /// Freed nodes of one remote page, before the owner returns them to the page's free list. The nodes
 /// form a chain from `first_index` to `last_index`.
@@ -243,7 +243,7 @@ impl<T> OwnerSlab<T> {
     /// Adds page `page_number` to the owner's table. Returns false if the page is not published.
     #[inline]
     fn try_adopt_page(&mut self, page_number: usize) -> bool {
-        self.pages.contains(page_number) || self.try_adopt_page_slow(page_number)
+        self.pages.contains_page(page_number) || self.try_adopt_page_slow(page_number)
     }
 
     #[cold]
@@ -260,7 +260,7 @@ impl<T> OwnerSlab<T> {
     }
 
     pub(crate) fn has_page_of(&self, index: u32) -> bool {
-        self.pages.contains(page_number_of(index))
+        self.pages.contains_page(page_number_of(index))
     }
 
     /// Adds the page of a message's node to the owner's table, unless the table already has the
@@ -308,9 +308,9 @@ impl<T> OwnerSlab<T> {
 
     /// Returns the indices of all nodes that may have a timer or a payload.
     pub(crate) fn possibly_used_indices(&self) -> impl Iterator<Item = u32> + use<T> {
-        let places =
+        let with_used_places =
             |page_number| (page_number, self.place_allocator.possibly_used_places(page_number));
-        let pages: Vec<_> = self.pages.page_numbers().map(places).collect();
+        let pages: Vec<_> = self.pages.page_numbers().map(with_used_places).collect();
         let indices = pages.into_iter().flat_map(|(page_number, places)| {
             places.map(move |place| index_of(page_number, place))
         });

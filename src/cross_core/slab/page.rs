@@ -196,7 +196,7 @@ impl<T> Page<T> {
                     state: StateWord::default(),
                     deadline: Exclusive::new(Cell::new(0)),
                     mailbox_link: MailboxLink::default(),
-                    location: Exclusive::new(Cell::new(Location::INITIAL)),
+                    location: Exclusive::new(Cell::new(Location::NEVER_LINKED)),
                 },
                 payload: Exclusive::new(UnsafeCell::new(MaybeUninit::uninit())),
             }),

@@ -204,11 +204,11 @@ pub fn pause() {
         "the clock is paused already, perhaps by an earlier runtime of this thread"
     );
     let mode = ClockMode::PausedWithoutHook(IdleDetector { runtime, last_park_count: None });
-    paused_time.request(|reply_sender| Request::SetMode(mode, reply_sender));
+    paused_time.request_and_wait(|reply_sender| Request::SetMode(mode, reply_sender));
     // Stops the clock on a tick of the helper's wheel, so that a sleep of whole milliseconds takes
     // exactly its duration.
     paused_time.clock.pause();
-    paused_time.request(Request::Turn);
+    paused_time.request_and_wait(Request::Turn);
 }
 
 /// Resumes the clock of this thread from its paused time.
@@ -222,7 +222,9 @@ pub fn resume() {
         .expect("the clock is not paused: first call `time::pause()` on this thread");
     paused_time.clock.resume();
     paused_time.stuck_receiver.try_iter().for_each(drop);
-    paused_time.request(|reply_sender| Request::SetMode(ClockMode::FollowsRealTime, reply_sender));
+    paused_time.request_and_wait(|reply_sender| {
+        Request::SetMode(ClockMode::FollowsRealTime, reply_sender)
+    });
 }
 
 /// Advances the clock of this thread by `duration` in one step, then yields to the woken tasks. All
@@ -238,10 +240,10 @@ pub async fn advance(duration: Duration) {
             .expect("the clock is not paused: first call `time::pause()` on this thread");
         // A turn adds a limited number of new timers. Adds all of them before the step, so that
         // the due timers fire in order.
-        paused_time.request(Request::Turn);
+        paused_time.request_and_wait(Request::Turn);
         paused_time.clock.advance(duration);
         paused_time.stuck_receiver.try_iter().for_each(drop);
-        paused_time.request(Request::Turn);
+        paused_time.request_and_wait(Request::Turn);
     }
     yield_now().await;
     // If the first yield ends the scheduler's round, the scheduler polls this task again before the
@@ -283,7 +285,7 @@ pub fn auto_advance() {
         REQUESTED_EVENT_POLLS.set(event_polls + 1);
     } else {
         REQUESTED_EVENT_POLLS.set(0);
-        must_run_again = paused_time.request(Request::AdvanceToNext);
+        must_run_again = paused_time.request_and_wait(Request::AdvanceToNext);
         paused_time.stuck_receiver.try_iter().for_each(drop);
     }
     if must_run_again {
@@ -370,7 +372,7 @@ impl PausableTime {
     }
 
     /// Sends the helper a request, and waits for the answer.
-    fn request(&self, make_request: impl FnOnce(Sender<bool>) -> Request) -> bool {
+    fn request_and_wait(&self, make_request: impl FnOnce(Sender<bool>) -> Request) -> bool {
         let (reply_sender, result) = channel();
         self.helper_sender
             .send(make_request(reply_sender))
