@@ -101,8 +101,7 @@ fn run_jobs(args: &Args) -> Result<Vec<Section>, Box<dyn Error>> {
         }
         sections.push(Section::new(workload));
     }
-    let style =
-        ProgressStyle::with_template("[{elapsed} of about {duration}] {progress_bar:40} {msg}")?;
+    let style = ProgressStyle::with_template("[{elapsed} of about {duration}] {bar:40} {msg}")?;
     let progress_bar = ProgressBar::new(jobs.len() as u64).with_style(style);
     for (section, job) in jobs {
         progress_bar.set_message(format!("{} {} {}", job.workload.name(), job.n, job.peer.name()));
