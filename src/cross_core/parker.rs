@@ -25,7 +25,7 @@
 //! A waking thread clears the announcement only after its call of the wake hook has returned. While
 //! the hook runs, other requesting threads still find the announcement, and wake the owner too. So
 //! no requesting thread relies on another thread's wake-up, because that thread may stall or its
-//! hook may panic. In two cases, a requesting thread does rely on another thread's wake-up:
+//! hook may panic. This rule has two exceptions:
 //!
 //! - A waking thread holds a lock in `hooks` while it copies the owner's thread handle or the
 //!   driver task's waker. A second waking thread does not wait for this lock, and relies on the

@@ -263,9 +263,9 @@ impl<T> Entries<T> {
         }
     }
 
-    /// Frees an index and keeps it outside the lists, in `last_freed`. Returns the previous
-    /// `last_freed`, or 0 for none. If the index has used up its generations, retires the index,
-    /// keeps `last_freed` and returns 0.
+    /// Frees an index and keeps it outside the lists, in `last_freed_index`. Returns the previous
+    /// `last_freed_index`, or 0 for none. If the index has used up its generations, retires the
+    /// index, keeps `last_freed_index` and returns 0.
     #[inline]
     fn replace_last_freed(
         place_allocator: &mut PlaceAllocator,

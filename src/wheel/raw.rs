@@ -515,7 +515,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     }
 
     /// Moves the late entries to the slot of their common deadline, the `pass_end` of the previous
-    /// pass. The late entries keep the location `LATE`, so in a slot of an upper level,
+    /// pass. The late entries keep the location `LATE_SLOT`, so in a slot of an upper level,
     /// `upper_counts_by_slot` does not count them.
     #[cold]
     fn move_late_to_pass_end_slot(&mut self, storage: &impl Storage) {
@@ -789,7 +789,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         let mut first_start_tick =
             if has_entries { self.next_occupied_slot_number(0, u64::MAX) } else { None };
         // A slot of an upper level starts only where a revolution of the first level starts. So if
-        // `first` is in the current revolution, no upper level's slot starts before `first`.
+        // `first_start_tick` is in the current revolution, no upper level's slot starts before it.
         if self.len > 0 && !first_start_tick.is_some_and(|tick| self.is_in_current_revolution(tick))
         {
             for level in 1..LEVELS {

@@ -425,7 +425,7 @@ pub(crate) enum ResetBy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum BeginResetOutcome {
-    /// The caller must write the requested deadline and then end the reset. If `postponable` is
+    /// The caller must write the requested deadline and then end the reset. If `is_postponable` is
     /// true and the new deadline is not before the linked deadline, the caller first tries
     /// [`end_reset_without_message`](StateWord::end_reset_without_message).
     Begun { is_postponable: bool },
