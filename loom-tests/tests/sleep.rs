@@ -355,7 +355,7 @@ fn a_stalled_hook_of_a_refused_add_suppresses_no_wake_up() {
             with_blocking_hook(config(&ManualClock::new()).limit(2), is_refused);
         config.install().unwrap();
         let (local, core) = (local_timer(), local_timer().shard_ref());
-        let was_reset = without_exploring(|| local.add(TICK * 1_000, || ()));
+        let timer = without_exploring(|| local.add(TICK * 1_000, || ()));
         // Publishes the number of live timers, which remote adds compare with the limit.
         let _ = local.time_until_next();
         let adder = spawn_unparker(move || {
@@ -363,7 +363,7 @@ fn a_stalled_hook_of_a_refused_add_suppresses_no_wake_up() {
             *refused.lock().unwrap() = Some(thread::current().id());
             first.is_ok() && core.try_add(TICK, || ()).is_err()
         });
-        let resetter = spawn_unparker(move || was_reset.reset(TICK));
+        let resetter = spawn_unparker(move || timer.reset(TICK));
         fall_asleep(local.prepare_sleep());
         is_awake.store(1, Ordering::Release);
         assert_eq!(join_unparkers([adder, resetter]), [true; 2]);

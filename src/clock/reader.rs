@@ -54,11 +54,11 @@ pub(crate) struct ShardClock {
 }
 
 impl ShardClock {
-    pub(crate) fn new(clock: Clock, tick: TickLength) -> Self {
+    pub(crate) fn new(clock: Clock, tick_length: TickLength) -> Self {
         let estimator = clock.is_fast().then(ClockEstimator::new);
         let mut shard_clock = Self {
             source_clock: clock,
-            tick_length: tick,
+            tick_length,
             estimator,
             latest_reading: Reading::exact(0),
             turn_start: 0,

@@ -246,16 +246,16 @@ impl Hooks {
         let this_call = Some((ptr::from_ref(self).addr(), sleep));
         // `ACTIVE_HOOK_CALLS` has no destructor, so it is usable while other thread-locals are
         // destroyed.
-        let has_returned = ACTIVE_HOOK_CALLS.try_with(|calls| {
+        let call_result = ACTIVE_HOOK_CALLS.try_with(|calls| {
             let active_calls = calls.iter().take_while(|call| call.get().is_some());
             let is_recursive = active_calls.clone().any(|call| call.get() == this_call);
             let free_cell = calls.get(active_calls.count()).filter(|_| !is_recursive)?;
             free_cell.set(this_call);
-            let has_returned = self.catch_panic(PanicPlace::Wake, hook);
+            let hook_result = self.catch_panic(PanicPlace::Wake, hook);
             free_cell.set(None);
-            has_returned
+            hook_result
         });
-        has_returned.ok().flatten().is_some()
+        call_result.ok().flatten().is_some()
     }
 
     /// Returns the id of the thread to unpark, initially the shard's creator. Returns `None` if

@@ -96,7 +96,7 @@ impl<R> RemoteOutcome<R> {
 impl Shared {
     pub(crate) fn new(
         clock: Clock,
-        tick: TickLength,
+        tick_length: TickLength,
         hooks: Hooks,
         limit: u32,
         name: Option<String>,
@@ -111,7 +111,7 @@ impl Shared {
             spread_sequence: CachePadded(SpreadSequence::new(clock.next_spread_seed())),
             clock,
             owner_clock_nanos: AtomicU64::new(0),
-            tick_length: tick,
+            tick_length,
             hooks: CachePadded(hooks),
             slab,
             mailbox: CachePadded::default(),

@@ -753,14 +753,9 @@ impl ThreadWheel {
         id: DriverTaskId,
         task_waker: &Waker,
     ) -> PreparedSleep<'static> {
-        let stored_waker = self
-            .driver_task_wakers
-            .borrow()
-            .iter()
-            .find(|stored_waker| stored_waker.0 == id)
-            .cloned();
-        let waker =
-            stored_waker.map(|(_, waker)| waker).filter(|waker| waker.will_wake(task_waker));
+        let stored_task =
+            self.driver_task_wakers.borrow().iter().find(|task| task.0 == id).cloned();
+        let waker = stored_task.map(|(_, waker)| waker).filter(|waker| waker.will_wake(task_waker));
         let waker = waker.unwrap_or_else(|| {
             let waker = Arc::new(task_waker.clone());
             self.forget_driver_task(id);

@@ -123,11 +123,11 @@ mod tests {
 
     #[test]
     fn keys_chosen_against_one_purgatory_do_not_collide_in_another() {
-        let (known_hash, secret_hash) = (BuildKeyHasher::new(), BuildKeyHasher::new());
+        let (known_hasher, secret_hasher) = (BuildKeyHasher::new(), BuildKeyHasher::new());
         let chosen_keys: Vec<u64> =
-            (0..).filter(|key| known_hash.hash_one(key) % 1_024 == 7).take(64).collect();
-        assert_eq!(longest_chain(&known_hash, &chosen_keys, 10), 64);
-        assert!(longest_chain(&secret_hash, &chosen_keys, 10) < 16);
+            (0..).filter(|key| known_hasher.hash_one(key) % 1_024 == 7).take(64).collect();
+        assert_eq!(longest_chain(&known_hasher, &chosen_keys, 10), 64);
+        assert!(longest_chain(&secret_hasher, &chosen_keys, 10) < 16);
     }
 
     /// 1,024 random keys in 1,024 chains rarely form a chain longer than 8.

@@ -119,25 +119,25 @@ impl<T> Engine<T> {
         config: Config,
         (slab, nodes): (Arc<Slab>, OwnerSlab<T>),
     ) -> Result<Self, ConfigError> {
-        let (tick, clock) = (config.tick_length()?, config.clock);
+        let (tick_length, clock) = (config.tick_length()?, config.clock);
         let live_limit = as_u32(config.live_limit.min(INDEX_MAX as usize));
         let shared = Shared::new(
             clock.clone(),
-            tick,
+            tick_length,
             Hooks::new(config.wake_hook, config.panic_hook),
             live_limit,
             config.name,
             slab,
         );
         let (shared, next_generation) = registry::register(shared)?;
-        let shard_clock = ShardClock::new(clock, tick);
+        let shard_clock = ShardClock::new(clock, tick_length);
         let mut engine = Self {
             handle_template: TimerHandle::new(shared.number, 0, 0),
             shared,
             next_generation,
             add_allowance_end: 0,
             nodes,
-            wheel: RawWheel::starting_at(tick.tick_at(shard_clock.turn_start)),
+            wheel: RawWheel::starting_at(tick_length.tick_at(shard_clock.turn_start)),
             clock: shard_clock,
             drop_cancelled_within_nanos: saturating_nanos(config.drop_cancelled_within),
             short_sleeps_until: Cell::new(0),

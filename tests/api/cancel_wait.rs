@@ -26,11 +26,12 @@ struct SlowCallback {
 }
 
 fn slow_callback() -> (SlowCallback, impl FnMut() + Send + 'static) {
-    let ((run, run_receiver), (end_sender, end_receiver)) = (mpsc::channel(), mpsc::channel());
+    let ((run_sender, run_receiver), (end_sender, end_receiver)) =
+        (mpsc::channel(), mpsc::channel());
     let has_ended = Arc::new(AtomicBool::new(false));
     let has_ended_clone = Arc::clone(&has_ended);
     let callback = move || {
-        run.send(()).expect("the test waits");
+        run_sender.send(()).expect("the test waits");
         end_receiver.recv_timeout(TOO_LONG).expect("the test ends the run");
         // Relaxed: `cancel_wait` itself must make the store visible.
         has_ended_clone.store(true, Ordering::Relaxed);

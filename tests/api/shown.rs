@@ -26,13 +26,13 @@ fn debug_output_shows_the_main_fields() {
         let purgatory = Purgatory::<&str, NeverCompletes>::default();
         add_waiting(&purgatory, NeverCompletes, ["key"], 1);
         let timers = Timers::new(&[local_timer().shard_ref()]);
-        for (expected_text, start) in [
+        for (shown, start) in [
             (format!("{purgatory:?}"), "Purgatory { counts: PurgatoryCounts {"),
             (format!("{:?}", PurgatoryGroup::<&str>::default()), "PurgatoryGroup {"),
             (format!("{:?}", sleep(HOUR)), "Sleep { backend: "),
             (format!("{timers:?}"), "Timers([ShardRef"),
         ] {
-            assert!(expected_text.starts_with(start), "{expected_text}");
+            assert!(shown.starts_with(start), "{shown}");
         }
         assert!(format!("{:?}", timers.sleep(HOUR)).contains("SharedWheel(ShardRef"));
         assert!(format!("{:?}", Shard::<()>::default()).contains("added: 0"));
@@ -121,13 +121,13 @@ fn display_shows_counts_statuses_and_cancel_results() {
         assert_eq!(turn_after(clock, 1).fired, 1);
         let cancelled = local_timer().add(TICK, || {});
         let answers = [cancelled.cancel(), cancelled.cancel(), Cancel::Running];
-        let expected_text = answers.map(|answer| format!("{answer:>9}")).concat();
-        assert_eq!(expected_text, "cancelled    ended  running");
+        let shown = answers.map(|answer| format!("{answer:>9}")).concat();
+        assert_eq!(shown, "cancelled    ended  running");
         let statuses = [TimerStatus::Pending, TimerStatus::Running, TimerStatus::Ended];
-        let expected_text = statuses.map(|status| format!("{status:>9}")).concat();
-        assert_eq!(expected_text, "  pending  running    ended");
-        let expected_text = local_timer().counts().to_string();
-        assert_eq!(expected_text, "added 4, live 0, fired 3, cancelled 1, handed back 0");
+        let shown = statuses.map(|status| format!("{status:>9}")).concat();
+        assert_eq!(shown, "  pending  running    ended");
+        let shown = local_timer().counts().to_string();
+        assert_eq!(shown, "added 4, live 0, fired 3, cancelled 1, handed back 0");
     });
 }
 

@@ -80,11 +80,11 @@ pub(crate) fn spawn_repeating_owner<S: FnMut()>(
         }
     });
     let woken = shard.clone();
-    let end_sender = move || {
+    let end_thread = move || {
         woken.run(move || is_over.store(true, Ordering::Relaxed));
         thread.join().expect("no panic");
     };
-    (shard, end_sender)
+    (shard, end_thread)
 }
 
 pub(crate) fn call_from_another_thread<R: Send>(ask: impl FnOnce(&ShardRef) -> R + Send) -> R {

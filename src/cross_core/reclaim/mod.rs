@@ -197,11 +197,9 @@ impl<T> EpochPointer<T> {
     #[allow(unsafe_code)]
     pub(crate) fn take_pointer(&mut self) -> Option<NonNull<T>> {
         // SAFETY: `self` is borrowed mutably, so no other thread can reach the cell.
-        let epoch_guard = unsafe { epoch::unprotected() };
+        let guard = unsafe { epoch::unprotected() };
         // Relaxed: the borrow of the cell is exclusive.
-        NonNull::new(
-            self.0.swap(Shared::null(), Ordering::Relaxed, epoch_guard).as_raw().cast_mut(),
-        )
+        NonNull::new(self.0.swap(Shared::null(), Ordering::Relaxed, guard).as_raw().cast_mut())
     }
 }
 

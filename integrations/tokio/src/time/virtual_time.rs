@@ -196,19 +196,19 @@ pub fn pause() {
     let runtime = Handle::try_current().ok();
     let runtime = runtime.filter(|it| it.runtime_flavor() == RuntimeFlavor::CurrentThread);
     let runtime = runtime.expect("`time::pause()` requires a current-thread runtime").metrics();
-    let paused_time = THREAD_TIME.with_borrow_mut(|paused_time| {
-        Rc::clone(paused_time.get_or_insert_with(|| Rc::new(PausableTime::start())))
+    let pausable_time = THREAD_TIME.with_borrow_mut(|pausable_time| {
+        Rc::clone(pausable_time.get_or_insert_with(|| Rc::new(PausableTime::start())))
     });
     assert!(
-        !paused_time.clock.is_paused(),
+        !pausable_time.clock.is_paused(),
         "the clock is paused already, perhaps by an earlier runtime of this thread"
     );
     let mode = ClockMode::PausedWithoutHook(IdleDetector { runtime, last_park_count: None });
-    paused_time.request_and_wait(|reply_sender| Request::SetMode(mode, reply_sender));
+    pausable_time.request_and_wait(|reply_sender| Request::SetMode(mode, reply_sender));
     // Stops the clock on a tick of the helper's wheel, so that a sleep of whole milliseconds takes
     // exactly its duration.
-    paused_time.clock.pause();
-    paused_time.request_and_wait(Request::Turn);
+    pausable_time.clock.pause();
+    pausable_time.request_and_wait(Request::Turn);
 }
 
 /// Resumes the clock of this thread from its paused time.
