@@ -165,7 +165,7 @@ fn exit_while_a_thread_reads(captured: &[u64]) -> ! {
             loop {
                 // SAFETY: ends the process at once.
                 let fail = || unsafe { libc::_exit(3) };
-                if !black_box(captured).ends_with(&CAPTURED) {
+                if !black_box(captured).ends_with(&CLOSURE_CAPTURES) {
                     fail();
                 }
                 HAS_READ.fetch_add(1, Ordering::Relaxed);
@@ -178,7 +178,7 @@ fn exit_while_a_thread_reads(captured: &[u64]) -> ! {
     })
 }
 
-const CAPTURED: [u64; 3] = [1, 2, 3];
+const CLOSURE_CAPTURES: [u64; 3] = [1, 2, 3];
 
 /// A value that is destroyed after the thread's wheel.
 struct SlowToEnd;
@@ -219,7 +219,7 @@ fn assert_exits_with_success(name: &str, exit: impl FnOnce()) {
 #[test]
 fn captures_outlive_a_process_that_exits_in_their_callback() {
     assert_exits_with_success("captures_outlive_a_process_that_exits_in_their_callback", || {
-        let captured = CAPTURED;
+        let captured = CLOSURE_CAPTURES;
         let callback = move || exit_while_a_thread_reads(&captured);
         local_timer().add_periodic(Duration::from_millis(1), callback);
         local_timer().run_until(|| false);
@@ -239,7 +239,7 @@ fn captures_outlive_an_exit_in_a_wheel_that_a_clock_has_made() {
             Duration::ZERO
         };
         let _ = Config::new().clock(Clock::from_fn(Instant::now(), elapsed)).install();
-        let captured = CAPTURED;
+        let captured = CLOSURE_CAPTURES;
         let callback = move || {
             let drained = catch_unwind(|| drop(local_timer().drain()));
             assert!(drained.is_err(), "a drain inside a turn");
@@ -253,7 +253,7 @@ fn captures_outlive_an_exit_in_a_wheel_that_a_clock_has_made() {
 
 /// The captures are so large that the allocator unmaps them when they are freed.
 fn large_captures() -> Vec<u64> {
-    [vec![0; 1 << 18], CAPTURED.to_vec()].concat()
+    [vec![0; 1 << 18], CLOSURE_CAPTURES.to_vec()].concat()
 }
 
 struct PanicsWhenDropped;
@@ -310,7 +310,7 @@ fn captures_outlive_a_process_that_exits_in_their_clock() {
 #[test]
 fn captures_outlive_a_process_that_exits_in_their_destructor() {
     assert_exits_with_success("captures_outlive_a_process_that_exits_in_their_destructor", || {
-        let captured = ExitsWhenDropped(CAPTURED);
+        let captured = ExitsWhenDropped(CLOSURE_CAPTURES);
         local_timer().add(HOUR, move || _ = &captured).cancel();
     });
 }

@@ -22,7 +22,7 @@ const TIMERS: u32 = 6;
 
 /// The record of one timer. All accesses are relaxed, because the library must order them.
 #[derive(Default)]
-struct Record {
+struct TimerLog {
     /// How often the payload was handed out or the callback ran.
     fired: AtomicU32,
     dropped: AtomicU32,
@@ -32,7 +32,7 @@ struct Record {
     seen: [AtomicU32; CANCELLERS],
 }
 
-struct Payload(Arc<Record>);
+struct Payload(Arc<TimerLog>);
 
 impl Payload {
     fn fire(&self) {
@@ -49,15 +49,15 @@ impl Drop for Payload {
     }
 }
 
-type SharedTimer = (TimerHandle, Arc<Record>);
+type SharedTimer = (TimerHandle, Arc<TimerLog>);
 
 fn add_timers(
     random: &mut Rng,
     mut add: impl FnMut(Duration, Payload) -> TimerHandle,
 ) -> Vec<SharedTimer> {
     let mut add_one = || {
-        let record = Arc::new(Record::default());
-        (add(TICK * random.u32(1..4), Payload(Arc::clone(&record))), record)
+        let log = Arc::new(TimerLog::default());
+        (add(TICK * random.u32(1..4), Payload(Arc::clone(&log))), log)
     };
     (0..TIMERS).map(|_| add_one()).collect()
 }
@@ -65,10 +65,10 @@ fn add_timers(
 /// Cancels every timer. Returns each answer, and the number of fires that the canceller sees
 /// afterwards.
 fn cancel_all(canceller_index: usize, timers: &[SharedTimer]) -> Vec<(Cancel, u32)> {
-    let cancel = |(handle, record): &SharedTimer| {
-        record.work[canceller_index].store(1, Relaxed);
+    let cancel = |(handle, log): &SharedTimer| {
+        log.work[canceller_index].store(1, Relaxed);
         let answer = handle.cancel();
-        (answer, record.fired.load(Relaxed))
+        (answer, log.fired.load(Relaxed))
     };
     // The two cancellers start at different timers.
     let (first, second) = timers.split_at(if canceller_index == 0 { 0 } else { timers.len() / 2 });
@@ -86,13 +86,13 @@ fn assert_each_ended_once(
     handed_back: u32,
 ) {
     let mut unended = 0;
-    for (timer, (_, record)) in timers.iter().enumerate() {
-        let fired = record.fired.load(Relaxed);
+    for (timer, (_, log)) in timers.iter().enumerate() {
+        let fired = log.fired.load(Relaxed);
         let timer_answers: Vec<_> =
             answers.iter().map(|answers_of_canceller| answers_of_canceller[timer]).collect();
         let has_cancelled = |&canceller: &usize| timer_answers[canceller].0 == Cancel::Cancelled;
         let cancelled_by: Vec<usize> = (0..timer_answers.len()).filter(has_cancelled).collect();
-        assert_eq!(record.dropped.load(Relaxed), 1);
+        assert_eq!(log.dropped.load(Relaxed), 1);
         match (fired, &cancelled_by[..]) {
             (1, []) => assert!(
                 loop_records_late
@@ -102,7 +102,7 @@ fn assert_each_ended_once(
                 "`Ended`, but the fire is not visible: {timer_answers:?}"
             ),
             (0, &[winner]) => {
-                assert_eq!(record.seen[winner].load(Relaxed), 11, "work is visible");
+                assert_eq!(log.seen[winner].load(Relaxed), 11, "work is visible");
             }
             (0, []) => unended += 1,
             _ => panic!("fired {fired} times and cancelled by {cancelled_by:?}"),
@@ -116,7 +116,7 @@ fn a_shards_timers_end_once_while_other_threads_cancel() {
     seeded(0..scaled(300), |random| {
         let (mut shard, clock) = manual_shard();
         let timers = add_timers(random, |delay, payload| shard.add(delay, payload));
-        let (turns, next) = (random.u32(..4), Arc::new(Record::default()));
+        let (turns, next) = (random.u32(..4), Arc::new(TimerLog::default()));
         let (answers, handed_back) = thread::scope(|scope| {
             let timers = &timers;
             let cancellers = [0, 1]
@@ -167,11 +167,11 @@ fn a_threads_timers_end_once_while_other_threads_cancel() {
         });
         let answers = cancellers.map(|canceller| canceller.join().expect("no panic"));
         // The wheel's thread has exited, which dropped the timers that were still pending.
-        let pending = timers.iter().enumerate().filter(|&(timer, (_, record))| {
+        let pending = timers.iter().enumerate().filter(|&(timer, (_, log))| {
             let won = answers
                 .iter()
                 .any(|answers_of_canceller| answers_of_canceller[timer].0 == Cancel::Cancelled);
-            !won && record.fired.load(Relaxed) == 0
+            !won && log.fired.load(Relaxed) == 0
         });
         assert_each_ended_once(
             false,
@@ -195,13 +195,13 @@ fn remote_timers_end_once_during_remote_resets_and_cancels() {
                 thread::spawn(move || {
                     let mut cancelled = 0;
                     for _ in 0..timers {
-                        let record = Arc::new(Record::default());
-                        let payload = Payload(Arc::clone(&record));
-                        record.work[0].store(1, Relaxed);
+                        let log = Arc::new(TimerLog::default());
+                        let payload = Payload(Arc::clone(&log));
+                        log.work[0].store(1, Relaxed);
                         let handle = core.add(TICK * random.u32(..3), move || payload.fire());
                         let was_reset = random.bool() && handle.reset(TICK * random.u32(..3));
                         let answer = if random.bool() { handle.cancel() } else { Cancel::Running };
-                        let fired = record.fired.load(Relaxed);
+                        let fired = log.fired.load(Relaxed);
                         assert!(answer != Cancel::Ended || fired == 1, "moved: {was_reset}");
                         cancelled += u64::from(answer == Cancel::Cancelled);
                     }

@@ -67,16 +67,16 @@ pub(crate) struct PaddedAtomic(pub(crate) AtomicU64);
 
 /// One of two threads that work alternately. A *leg* is the work of one thread between two
 /// hand-overs.
-pub(crate) struct RelayThread<'a> {
+pub(crate) struct AlternatingThread<'a> {
     /// The number of finished legs.
     baton: &'a AtomicU64,
     next_leg: u64,
 }
 
-/// The value of the baton after a relay thread has panicked.
+/// The value of the baton after one of the threads has panicked.
 const BATON_AFTER_PANIC: u64 = u64::MAX;
 
-impl<'a> RelayThread<'a> {
+impl<'a> AlternatingThread<'a> {
     pub(crate) fn pair(baton: &'a PaddedAtomic) -> [Self; 2] {
         [0, 1].map(|next_leg| Self { baton: &baton.0, next_leg })
     }
@@ -98,7 +98,7 @@ impl<'a> RelayThread<'a> {
 }
 
 /// After a panic of one thread, the other thread's next `run` panics too.
-impl Drop for RelayThread<'_> {
+impl Drop for AlternatingThread<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
             self.baton.store(BATON_AFTER_PANIC, Ordering::Release);
@@ -109,7 +109,7 @@ impl Drop for RelayThread<'_> {
 /// Measures the round trip of a cache line to the second core, in nanoseconds.
 pub fn cache_line_nanos() -> f64 {
     let line = PaddedAtomic::default();
-    let [mut first, mut second] = RelayThread::pair(&line);
+    let [mut first, mut second] = AlternatingThread::pair(&line);
     let mut time = |_| {
         let started = Instant::now();
         (0..TRIPS_PER_MEASUREMENT).for_each(|_| first.run(|| ()));

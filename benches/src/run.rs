@@ -34,7 +34,7 @@ pub type Run = fn(Job) -> Vec<Sample>;
 pub fn run(peer: Peer, workload: W) -> Option<Run> {
     let is_built = peer != Peer::TokioAlt || cfg!(tokio_unstable);
     let has_cores = !workload.needs_two_cores() || cores::ALL_CORES.len() >= 2;
-    let (_, _, run) = RUNS.iter().find(|(of, workloads, _)| {
+    let (_, _, run) = RUN_FUNCTIONS.iter().find(|(of, workloads, _)| {
         *of == peer && workloads.iter().any(|group| group.contains(&workload))
     })?;
     (is_built && has_cores).then_some(*run)
@@ -58,7 +58,7 @@ const COREWHEEL: &[&[W]] = &[&[W::Scaling, W::Idle], OPERATIONS, BULK, FIRING, P
 const TWO_CORES: &[&[W]] = &[XCANCEL, &[W::XcancelLock, W::Flood, W::Asked]];
 const TOKIO_THREADS: &[&[W]] = &[OPERATIONS, XCANCEL, ASYNC, &[W::Call, W::Late, W::Flood]];
 
-const RUNS: &[(Peer, &[&[W]], Run)] = &[
+const RUN_FUNCTIONS: &[(Peer, &[&[W]], Run)] = &[
     (Peer::CorewheelWheel, COREWHEEL, one_core_and_sleeping::<CorewheelWheel>),
     (Peer::CorewheelShard, COREWHEEL, one_core_and_sleeping::<CorewheelShard>),
     (Peer::CorewheelLocal, COREWHEEL, one_core_and_sleeping::<CorewheelLocal>),

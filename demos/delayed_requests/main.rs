@@ -93,9 +93,9 @@ fn run(&Args { partitions, timeout_ms, duration, options }: &Args) -> io::Result
     // The clients keep their sockets until the server has ended, to receive late answers.
     let mut failures = Failures::default();
     let (cores, timers) = server.stop(&mut failures);
-    let (partitions, held_up) = load.join()?;
+    let (partitions, longest_delay) = load.join()?;
     let clients = partitions.iter().flatten();
     let limits = (options.late_limit(), timeout);
-    let report = Report::new(clients, &cores, timers, held_up, limits, &mut failures);
+    let report = Report::new(clients, &cores, timers, longest_delay, limits, &mut failures);
     Ok(Verdict::new(report, failures))
 }

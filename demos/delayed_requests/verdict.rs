@@ -42,7 +42,7 @@ impl Report {
         clients: impl Iterator<Item = &'a Client>,
         cores: &[CoreReport],
         timers: TimerTotals,
-        held_up: Duration,
+        longest_delay: Duration,
         (late_limit, timeout): (Duration, Duration),
         failures: &mut Failures,
     ) -> Self {
@@ -57,13 +57,14 @@ impl Report {
                 latenesses.extend(answers.add(record, failures));
             }
         }
-        let lateness_us = LatenessPercentiles::new(latenesses.into_iter(), late_limit + held_up);
+        let lateness_us =
+            LatenessPercentiles::new(latenesses.into_iter(), late_limit + longest_delay);
         lateness_us.check_percentile(failures);
         if [answers.expected_timed_out, answers.completed, answers.contested].contains(&0) {
             failures.push(String::from("the run was too short"));
         }
-        if answers.wrongly_timed_out > 0 && held_up > timeout / 4 {
-            failures.push(format!("a thread was delayed for {held_up:?}: the run is void"));
+        if answers.wrongly_timed_out > 0 && longest_delay > timeout / 4 {
+            failures.push(format!("a thread was delayed for {longest_delay:?}: the run is void"));
         }
 
         let sum = |count: fn(&PurgatoryCounts) -> u64| {
@@ -87,7 +88,7 @@ impl Report {
             foreign_requests,
             timers,
             lateness_us,
-            held_up_us: verdict::micros(held_up),
+            held_up_us: verdict::micros(longest_delay),
         }
     }
 }

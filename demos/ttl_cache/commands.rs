@@ -125,14 +125,14 @@ fn persist(keys: &mut Keys, words: &[Bytes]) -> Answer {
 
 /// Executes TTL. Rounds the remaining time to the nearest second, as Redis does.
 fn ttl(keys: &mut Keys, words: &[Bytes]) -> Answer {
-    Ok(remaining_time(keys, words, |time_left| (time_left.as_millis() + 500) / 1_000))
+    Ok(remaining_time_frame(keys, words, |time_left| (time_left.as_millis() + 500) / 1_000))
 }
 
 fn pttl(keys: &mut Keys, words: &[Bytes]) -> Answer {
-    Ok(remaining_time(keys, words, |time_left| time_left.as_nanos().div_ceil(1_000_000)))
+    Ok(remaining_time_frame(keys, words, |time_left| time_left.as_nanos().div_ceil(1_000_000)))
 }
 
-fn remaining_time(keys: &mut Keys, words: &[Bytes], unit: fn(Duration) -> u128) -> Frame {
+fn remaining_time_frame(keys: &mut Keys, words: &[Bytes], unit: fn(Duration) -> u128) -> Frame {
     let now = keys.now();
     // As in Redis: -2 if there is no key, -1 if the key has no deadline.
     let Some(entry) = keys.find(&words[1]) else { return Frame::Integer(-2) };

@@ -124,7 +124,7 @@ impl Core {
                 self.turn(shard_index, TurnMethod::At(instant), None);
             }
             Act::AbandonPass => self.turn(shard_index, TurnMethod::Plain, Some(count)),
-            Act::Inspect => self.inspect(shard_index),
+            Act::Inspect => self.check_deadline_and_counts(shard_index),
             Act::Sleep => self.fall_asleep(shard_index),
             Act::Drain => self.drain(shard_index),
             Act::DropShard => self.drop_shard(shard_index),
@@ -184,7 +184,7 @@ impl Core {
         with_model(|model| model.check_counts(shard, counts, wait));
     }
 
-    fn inspect(&self, shard_index: usize) {
+    fn check_deadline_and_counts(&self, shard_index: usize) {
         let number = self.shard_numbers[shard_index];
         let shard = self.shards[shard_index].as_ref();
         let next = shard.map_or_else(|| local_timer().next_deadline(), Shard::next_deadline);
@@ -261,7 +261,7 @@ impl Core {
         });
         let payload = shard.cancel(handle);
         let cancelled_id = payload.as_ref().map(|payload| payload.id);
-        drop_quietly(payload);
+        drop_only_counting(payload);
         let is_as_expected = cancelled_id == (expected == Cancel::Cancelled).then_some(id);
         check(is_as_expected, || format!("cancel of timer {id} by its shard, not {expected:?}"));
         self.check_counts(shard_index);
@@ -372,7 +372,7 @@ impl Core {
             model.record_drain(number, &live, &handed_back, shard.counts());
             model.payload(Id::MAX, number, false)
         });
-        drop_quietly(handed_back);
+        drop_only_counting(handed_back);
         let refusal = shard.try_add(Duration::ZERO, payload).map_err(reason_of_refusal);
         let is_refused = refusal == Err(AddErrorReason::ShutDown);
         let is_empty = shard.is_empty() && shard.drain().is_empty();
@@ -424,7 +424,7 @@ impl Core {
                 check(handed_back.len() == live.len(), || {
                     format!("{} of {live:?} came back", handed_back.len())
                 });
-                drop_quietly(handed_back);
+                drop_only_counting(handed_back);
                 reusable_timers::check_arming_fails();
             }
         }
@@ -480,7 +480,7 @@ fn run_pass(
         if script != Script::Pause {
             run_script(id, script, Some(shard));
         }
-        drop_quietly(ended);
+        drop_only_counting(ended);
         abandoned_pass = abandon_after == Some(fired);
     }
     TurnReport { fired, behind: shard.is_behind(), abandoned_pass, ..TurnReport::default() }
@@ -618,13 +618,13 @@ fn when(shard: usize, add_method: AddMethod, delays: [Nanos; 2]) -> When {
 
 fn reason_of_refusal<F>(error: AddError<F>) -> AddErrorReason {
     let reason = error.reason();
-    drop_quietly(error.into_inner());
+    drop_only_counting(error.into_inner());
     reason
 }
 
-fn drop_quietly<T>(value: T) {
+fn drop_only_counting<T>(value: T) {
     let ledger = with_model(|model| model.ledger.clone());
-    ledger.drop_quietly(value);
+    ledger.drop_only_counting(value);
 }
 
 /// Adds through a `ShardRef`, to another core's wheel or to this one's.

@@ -66,7 +66,7 @@ impl Ledger {
 
     /// Drops a value. During the drop, destructors of payloads only count: they neither panic nor
     /// cancel.
-    pub(crate) fn drop_quietly<T>(&self, value: T) {
+    pub(crate) fn drop_only_counting<T>(&self, value: T) {
         self.only_counts_drops.store(true, Relaxed);
         drop(value);
         self.only_counts_drops.store(false, Relaxed);

@@ -291,7 +291,7 @@ impl Clock {
 
     /// Returns the kernel clock that this clock reads; `None` if its time is virtual.
     #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
-    pub(crate) fn kernel_clock(&self) -> Option<TimerfdClockId> {
+    pub(crate) fn timerfd_clock_id(&self) -> Option<TimerfdClockId> {
         match self.0 {
             ClockSource::Monotonic { .. } => Some(TimerfdClockId::Monotonic),
             ClockSource::BootTime { .. } => Some(TimerfdClockId::Boottime),

@@ -1,5 +1,5 @@
 //! Handles, which cancel, reset and query timers. For a timer of this thread's wheel, most calls go
-//! through `OwnerHandleVTable`. All other calls find the timer's shard in the registry.
+//! through `ThisThreadWheelVTable`. All other calls find the timer's shard in the registry.
 
 use std::{
     cell::Cell,
@@ -170,7 +170,7 @@ impl TimerHandle {
     pub fn from_bits(bits: u128) -> Option<Self> {
         let shard_and_index = NonZeroU64::new(bits as u64)?;
         let handle = Self { generation: (bits >> 64) as u64, shard_and_index };
-        // Rejects invalid handles, because the functions in `OwnerHandleVTable` rely on valid
+        // Rejects invalid handles, because the functions in `ThisThreadWheelVTable` rely on valid
         // handles.
         let is_valid = shard_and_index == HANDLE_NONZERO_BIT | shard_and_index
             && handle.shard() < SHARDS_MAX
@@ -706,11 +706,11 @@ per_thread! {
 #[derive(Clone, Copy)]
 pub(crate) struct ThisThreadWheel {
     pub(crate) shard: u32,
-    pub(crate) vtable: &'static OwnerHandleVTable,
+    pub(crate) vtable: &'static ThisThreadWheelVTable,
 }
 
 /// The functions that handles call for timers of this thread's wheel.
-pub(crate) struct OwnerHandleVTable {
+pub(crate) struct ThisThreadWheelVTable {
     pub(crate) cancel: fn(TimerHandle) -> Cancel,
     pub(crate) reset: fn(TimerHandle, When) -> bool,
     /// Resets a timer to a deadline after the given delay. `reset_after` is separate from `reset`,

@@ -95,9 +95,9 @@ impl Parker {
         self.sleep_end_nanos.store(sleep_end, Ordering::Relaxed);
         // Relaxed: only the owner changes the number of the sleep. Other threads only clear
         // `ASLEEP`.
-        let previous_word =
+        let kept_bits =
             self.sleep_word.load(Ordering::Relaxed) & !(ASLEEP | ENDS_ON_CANCEL | UNDRIVEN);
-        let announcement = previous_word + SLEEP_NUMBER_STEP + ASLEEP + flag;
+        let announcement = kept_bits + SLEEP_NUMBER_STEP + ASLEEP + flag;
         // Release: publishes `sleep_end_nanos` to `sleeps_past`. A waking thread that ends an
         // earlier sleep cannot clear this announcement, because its compare-and-swap expects the
         // earlier word.

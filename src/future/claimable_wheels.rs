@@ -665,7 +665,7 @@ mod tests {
             assert_eq!(waker_and_wake_counts(), (0, 0));
             drop_sleep_while_claimed(&driver.0);
             assert_eq!(waker_and_wake_counts(), (1, 0));
-            let _makes_room = pending_sleep();
+            let _added_to_full_wheel = pending_sleep();
             assert_eq!(waker_and_wake_counts(), (1, 0));
         };
         thread::spawn(test).join().expect("no panic");

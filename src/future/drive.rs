@@ -54,11 +54,11 @@ const ENDED_WHEEL_SLEEP_LENGTH: Duration = Duration::from_millis(100);
 #[track_caller]
 pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Output = Infallible> {
     let _ = local_timer().shard_ref();
-    let registration = DriverRegistration::new(false);
+    let driver_registration = DriverRegistration::new(false);
     async move {
         let task = DrivingTask {
             id: ThreadWheel::with(ThreadWheel::new_driver_task_id).ok(),
-            _registration: registration,
+            _driver_registration: driver_registration,
         };
         loop {
             local_timer().turn_within(DRIVE_TURN_BUDGET);
@@ -69,10 +69,7 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
             // A request that must end the announced sleep wakes this task by `cx.waker()`.
             let announced_sleep = poll_fn(|cx| {
                 let prepare = |id| {
-                    ThreadWheel::with(|thread_wheel| {
-                        thread_wheel.prepare_sleep_of_task(id, cx.waker())
-                    })
-                    .ok()
+                    ThreadWheel::with(|wheel| wheel.prepare_sleep_of_task(id, cx.waker())).ok()
                 };
                 Poll::Ready(task.id.and_then(prepare).unwrap_or_else(PreparedSleep::zero_length))
             })
@@ -116,7 +113,7 @@ async fn wait_until_repolled<S: Future>(sleep: Option<S>, must_yield: bool) {
 struct DrivingTask {
     /// Identifies the task to the thread's wheel; `None` if the thread has no wheel.
     id: Option<DriverTaskId>,
-    _registration: DriverRegistration,
+    _driver_registration: DriverRegistration,
 }
 
 impl Drop for DrivingTask {

@@ -624,10 +624,8 @@ impl LocalTimer {
             clock_still_since.filter(|still| still[0] == now).unwrap_or([now, real_now]);
         let longest_wait = Duration::from_nanos(LONG_OVERDUE_GRACE_NANOS);
         if real_now - still_since >= longest_wait {
-            let _ = ThreadWheel::with(|thread_wheel| {
-                thread_wheel
-                    .shared
-                    .report_undriven_wheel(u64::MAX, UndrivenReason::ClockStandsStill);
+            let _ = ThreadWheel::with(|wheel| {
+                wheel.shared.report_undriven_wheel(u64::MAX, UndrivenReason::ClockStandsStill);
             });
         }
         self.prepare_sleep().park_at_most(longest_wait);
@@ -805,8 +803,7 @@ impl LocalTimer {
     /// # Ok::<(), corewheel::ConfigError>(())
     /// ```
     pub fn clock(self) -> Clock {
-        ThreadWheel::with(|thread_wheel| thread_wheel.shared.clock.clone())
-            .unwrap_or_else(|_| Clock::monotonic())
+        ThreadWheel::with(|wheel| wheel.shared.clock.clone()).unwrap_or_else(|_| Clock::monotonic())
     }
 
     /// Returns the counts of this wheel's timers since its creation. Cost: one or two cache misses

@@ -428,8 +428,7 @@ impl ShardRef {
     /// shard numbers, because a later wheel may reuse the shard number of an ended wheel.
     #[inline]
     pub(crate) fn is_of_this_thread(&self) -> bool {
-        let is_same_wheel =
-            |thread_wheel: &ThreadWheel| Arc::ptr_eq(&thread_wheel.shared, &self.shared);
+        let is_same_wheel = |wheel: &ThreadWheel| Arc::ptr_eq(&wheel.shared, &self.shared);
         ThisThreadWheel::current_shard() == Some(self.shared.number)
             && ThreadWheel::with(is_same_wheel).unwrap_or(false)
     }

@@ -22,7 +22,7 @@ use crate::{
     cross_core::{
         call_site::CallSite,
         callback::{BuildInPlace, Callback, CallbackPtr, OneShotClosure},
-        handle::{Cancel, LocalHandle, OwnerHandleVTable, ThisThreadWheel, TimerHandle},
+        handle::{Cancel, LocalHandle, ThisThreadWheel, ThisThreadWheelVTable, TimerHandle},
         hooks::PanicPlace,
         shared::Shared,
         slab::{ClaimedTimer, OwnerNodeRef, OwnerSlab, Slab},
@@ -235,9 +235,8 @@ impl ThreadWheel {
     fn create() -> Result<NonNull<Self>, AddErrorReason> {
         let creation_result = THREAD_WHEEL.try_with(|cell| {
             // The default configuration is valid, so the only possible error is too many shards.
-            let thread_wheel =
-                Self::new(Config::new()).map_err(|_| AddErrorReason::TooManyShards)?;
-            Ok(NonNull::from(Self::set_current(cell, thread_wheel)))
+            let wheel = Self::new(Config::new()).map_err(|_| AddErrorReason::TooManyShards)?;
+            Ok(NonNull::from(Self::set_current(cell, wheel)))
         });
         creation_result.unwrap_or(Err(AddErrorReason::ShutDown))
     }
@@ -249,7 +248,7 @@ impl ThreadWheel {
         let thread_wheel = cell.get_or_init(|| thread_wheel);
         ThisThreadWheel::register(Some(ThisThreadWheel {
             shard: thread_wheel.shared.number,
-            vtable: &OWNER_HANDLE_VTABLE,
+            vtable: &THIS_THREAD_WHEEL_VTABLE,
         }));
         // Fails only if the exiting thread has destroyed `THREAD_WHEEL_PTR`.
         let _ = THREAD_WHEEL_PTR.try_with(|pointer| pointer.set(Some(NonNull::from(thread_wheel))));
@@ -257,8 +256,7 @@ impl ThreadWheel {
     }
 
     pub(super) fn is_in_turn() -> bool {
-        Self::with(|thread_wheel| matches!(thread_wheel.driver_state.get(), DriverState::InTurn))
-            == Ok(true)
+        Self::with(|wheel| matches!(wheel.driver_state.get(), DriverState::InTurn)) == Ok(true)
     }
 
     /// Returns true if the thread's wheel was drained, or the exiting thread has begun to drop it.
@@ -271,9 +269,7 @@ impl ThreadWheel {
     #[cold]
     fn has_ended_slow() -> bool {
         let has_ended = |cell: &OnceCell<Self>| {
-            cell.get().is_some_and(|thread_wheel| {
-                matches!(thread_wheel.driver_state.get(), DriverState::Ended)
-            })
+            cell.get().is_some_and(|wheel| matches!(wheel.driver_state.get(), DriverState::Ended))
         };
         THREAD_WHEEL.try_with(has_ended).unwrap_or(true)
     }
@@ -950,24 +946,21 @@ impl ThreadWheel {
     }
 
     pub(crate) fn cancel(handle: TimerHandle) -> Cancel {
-        let cancel_result = Self::with(|thread_wheel| {
-            let mut engine = thread_wheel.engine.borrow_mut();
+        let cancel_result = Self::with(|wheel| {
+            let mut engine = wheel.engine.borrow_mut();
             match engine.cancel(handle, OwnerSlab::needs_drop) {
                 Ok(None) => {
                     drop(engine);
-                    thread_wheel.publish_live_count_unless_awake();
+                    wheel.publish_live_count_unless_awake();
                 }
                 Ok(Some(FreeWhen::Now)) => {
                     let callback = engine.cancelled_callback(handle.index());
                     drop(engine);
-                    thread_wheel.publish_live_count_unless_awake();
-                    thread_wheel.in_place_drop_count.update(|drops| drops + 1);
-                    thread_wheel
-                        .shared
-                        .hooks
-                        .catch_panic(PanicPlace::Drop, || callback.drop_in_place());
-                    thread_wheel.in_place_drop_count.update(|drops| drops - 1);
-                    thread_wheel.engine.borrow_mut().free_node(handle.index(), handle.generation);
+                    wheel.publish_live_count_unless_awake();
+                    wheel.in_place_drop_count.update(|drops| drops + 1);
+                    wheel.shared.hooks.catch_panic(PanicPlace::Drop, || callback.drop_in_place());
+                    wheel.in_place_drop_count.update(|drops| drops - 1);
+                    wheel.engine.borrow_mut().free_node(handle.index(), handle.generation);
                 }
                 Ok(Some(FreeWhen::OnMessage)) => {
                     // The callback's destructor may run a turn, which may consume the timer's
@@ -976,8 +969,8 @@ impl ThreadWheel {
                     let callback =
                         engine.take_payload_cancelled_by_owner(handle, FreeWhen::OnMessage);
                     drop(engine);
-                    thread_wheel.publish_live_count_unless_awake();
-                    thread_wheel.shared.hooks.drop_catching_panic(callback);
+                    wheel.publish_live_count_unless_awake();
+                    wheel.shared.hooks.drop_catching_panic(callback);
                 }
                 Err(answer) => return answer,
             }
@@ -1000,15 +993,13 @@ impl ThreadWheel {
         when: When,
     ) -> Option<LocalHandle> {
         let expire_operation = move || {
-            if let Ok(Some(client)) =
-                Self::with(|thread_wheel| thread_wheel.clients.borrow().get(client))
-            {
+            if let Ok(Some(client)) = Self::with(|wheel| wheel.clients.borrow().get(client)) {
                 client.expire_operation(client_index);
             }
         };
-        let thread_wheel = Self::get_or_create().ok()?;
+        let wheel = Self::get_or_create().ok()?;
         // SAFETY: the wheel is not dropped while this call uses it; see `with`.
-        let mut engine = unsafe { thread_wheel.as_ref() }.engine.borrow_mut();
+        let mut engine = unsafe { wheel.as_ref() }.engine.borrow_mut();
         if !engine.has_add_allowance() {
             return None;
         }
@@ -1067,9 +1058,8 @@ impl ThreadWheel {
     fn report_panic(place: PanicPlace, payload: Box<dyn Any + Send>) {
         let has_wheel = || THREAD_WHEEL_PTR.try_with(Cell::get).ok().flatten().is_some();
         let may_report = place != PanicPlace::Drop || has_wheel();
-        let wheel =
-            may_report.then(|| Self::with(|thread_wheel| Arc::clone(&thread_wheel.shared)).ok());
-        match wheel.flatten() {
+        let shared = may_report.then(|| Self::with(|wheel| Arc::clone(&wheel.shared)).ok());
+        match shared.flatten() {
             Some(shared) => shared.hooks.report_panic(place, payload),
             // Without a wheel, there is no panic hook to call.
             None => catch_panic_silently(|| drop(payload)),
@@ -1127,7 +1117,7 @@ impl Drop for ThreadWheel {
 }
 
 /// The functions that a handle calls on the thread that owns its timer.
-static OWNER_HANDLE_VTABLE: OwnerHandleVTable = OwnerHandleVTable {
+static THIS_THREAD_WHEEL_VTABLE: ThisThreadWheelVTable = ThisThreadWheelVTable {
     cancel: ThreadWheel::cancel,
     reset: |handle, when| {
         ThreadWheel::reset(handle, |engine| engine.deadline_nanos(when)).is_some()

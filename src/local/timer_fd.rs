@@ -90,7 +90,7 @@ impl ThreadWheel {
         if let Some(descriptor) = cell.get() {
             return Ok(Arc::clone(descriptor));
         }
-        let clock = self.shared.clock.kernel_clock();
+        let clock = self.shared.clock.timerfd_clock_id();
         let descriptor = TimerDescriptor::open(clock.ok_or(TimerFdError::VirtualTime)?);
         let descriptor = Arc::new(descriptor.map_err(TimerFdError::Io)?);
         Ok(Arc::clone(cell.get_or_init(|| descriptor)))
@@ -220,10 +220,9 @@ impl TimerFd {
     /// ```
     pub fn arm(&self) {
         self.announced_sleep.set(None);
-        let sleep =
-            ThreadWheel::with(|thread_wheel| thread_wheel.arm_and_announce_sleep(&self.descriptor))
-                .ok()
-                .flatten();
+        let sleep = ThreadWheel::with(|wheel| wheel.arm_and_announce_sleep(&self.descriptor))
+            .ok()
+            .flatten();
         if sleep.is_none() {
             self.descriptor.arm(None, || None);
         }

@@ -61,8 +61,8 @@ impl LiveTimersByCallSite {
         let mut call_sites = HashMap::new();
         for (location, added_at) in live_timers.filter_map(TimerOrigin::location_and_add_time) {
             let age = Duration::from_nanos(now.saturating_sub(added_at));
-            let no_live_timers = CallSiteTimers { location, live: 0, oldest_age: Duration::ZERO };
-            let call_site = call_sites.entry(location).or_insert(no_live_timers);
+            let new_call_site = CallSiteTimers { location, live: 0, oldest_age: Duration::ZERO };
+            let call_site = call_sites.entry(location).or_insert(new_call_site);
             call_site.live += 1;
             call_site.oldest_age = call_site.oldest_age.max(age);
         }

@@ -268,10 +268,14 @@ impl<K: Send + 'static> Group<K> {
         core.is_some_and(|core| core.shard.run_ignoring_timer_limit(move || batch.deliver()))
     }
 
-    fn send_nondelivery_replies(self: &Arc<Self>, dest_core: u32, replies: Vec<Message<K>>) {
-        if !replies.is_empty() {
+    fn send_nondelivery_replies(
+        self: &Arc<Self>,
+        dest_core: u32,
+        nondelivery_replies: Vec<Message<K>>,
+    ) {
+        if !nondelivery_replies.is_empty() {
             // Replies are never answered, so any core can be the batch's sender.
-            self.send_batch(dest_core, Batch::new(self, dest_core, replies));
+            self.send_batch(dest_core, Batch::new(self, dest_core, nondelivery_replies));
         }
     }
 }
@@ -502,8 +506,8 @@ impl<K: Send + 'static> Batch<K> {
 impl<K: Send + 'static> Drop for Batch<K> {
     fn drop(&mut self) {
         let BatchContent { group, sender_core, events, messages } = &mut *self.0;
-        let replies = messages.iter().filter_map(Message::nondelivery_reply).collect();
-        group.send_nondelivery_replies(*sender_core, replies);
+        let nondelivery_replies = messages.iter().filter_map(Message::nondelivery_reply).collect();
+        group.send_nondelivery_replies(*sender_core, nondelivery_replies);
         ThreadWheel::drop_each_catching_panic(messages.drain(..));
         ThreadWheel::drop_each_catching_panic(events.drain(..));
     }
@@ -539,9 +543,9 @@ impl<K: Send + 'static> Drop for ReceivingEndpoint<K> {
             for watches in by_sender.flat_map(|watches_of_sender| {
                 watches_of_sender.chunks(PURGATORY_BATCH_MESSAGES_MAX)
             }) {
-                let replies =
+                let nondelivery_replies =
                     watches.iter().filter_map(|(_, watch)| watch.nondelivery_reply()).collect();
-                group.send_nondelivery_replies(watches[0].0, replies);
+                group.send_nondelivery_replies(watches[0].0, nondelivery_replies);
             }
         }
         ThreadWheel::drop_each_catching_panic(self.watches_before_join.drain(..));

@@ -779,9 +779,8 @@ impl<K: WatchKey, Op: DelayedOperation> SharedPurgatory<K, Op> {
         let client = self.client_id.get().map_or_else(|| self.register_with_wheel(), Ok);
         // Makes room before `try_park` borrows the table: making room drops callbacks of cancelled
         // timers, and their destructors may use the table.
-        let make_room = |client| {
-            ThreadWheel::with(|thread_wheel| thread_wheel.engine_with_room().map(|_room| client))?
-        };
+        let make_room =
+            |client| ThreadWheel::with(|wheel| wheel.engine_with_room().map(|_room| client))?;
         match client.and_then(make_room) {
             Ok(client) => self
                 .try_park(client, operation, key, when)

@@ -147,10 +147,10 @@ impl<T: Record> Records<T> {
             let index = index.filter(|&index| index < INDEX_LIMIT);
             index.unwrap_or_else(|| panic!("more than 2^31 operations or watches"))
         };
-        let current_number = self.current_page as usize;
-        let used_len = self.pages.get(current_number).map_or(0, |page| page.records.len());
+        let current_page_number = self.current_page as usize;
+        let used_len = self.pages.get(current_page_number).map_or(0, |page| page.records.len());
         if used_len < PAGE_LEN {
-            return unused_index(current_number, used_len);
+            return unused_index(current_page_number, used_len);
         }
         if let Some(&number) = self.pages_with_room.last().or(self.spare_pages.last()) {
             return self.pages[number as usize].first_free;

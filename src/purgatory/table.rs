@@ -63,7 +63,7 @@ pub(super) struct Table<K, Op> {
     /// The latest number assigned to a [`RecordId`]. The initial value is random, so an id hardly
     /// ever matches an operation of another purgatory. The initial value is at most 2^63, so a
     /// program cannot use up the numbers.
-    last_id_number: NonZeroU64,
+    last_record_id_number: NonZeroU64,
     /// True if this table has requested a call of [`trim_memory`](Self::trim_memory) from the
     /// thread's wheel.
     trim_is_requested: bool,
@@ -77,7 +77,7 @@ pub(super) struct Table<K, Op> {
 /// The record of an operation. A free record has neither an operation nor a key.
 struct ParkedOperation<K, Op> {
     /// The number in the operation's [`RecordId`]. `None` in a free record.
-    id_number: Option<NonZeroU64>,
+    record_id_number: Option<NonZeroU64>,
     timer: LocalHandle,
     /// `None` while the operation is checked out, and in a free record.
     operation: Option<Op>,
@@ -118,7 +118,7 @@ struct Watch<K> {
 struct SeparateWatch<K> {
     /// `None` in a free record. For an operation of this core, the number in the operation's
     /// [`RecordId`]. For another core's operation, the number in the watch's own `RecordId`.
-    id_number: Option<NonZeroU64>,
+    record_id_number: Option<NonZeroU64>,
     operation: RecordId,
     /// The core of the operation, or [`LOCAL_CORE`]. A free record stores the index of the next
     /// free record here.
@@ -268,7 +268,7 @@ impl<K> FreedRecordContents<K> {
             parked_operation.operation.is_none(),
             "the operation would stay in a free record"
         );
-        parked_operation.id_number = None;
+        parked_operation.record_id_number = None;
         let inline_watch = parked_operation.inline_watch.copy_and_take_key();
         Self { inline_watch, last_watch_on_other_core_index, index_for_free_list }
     }
@@ -287,7 +287,8 @@ impl<K, Op> Table<K, Op> {
             is_removing_chains: false,
             cursors: Vec::new(),
             keys_to_drop: Vec::new(),
-            last_id_number: NonZeroU64::MIN.saturating_add(RandomState::new().hash_one(()) >> 1),
+            last_record_id_number: NonZeroU64::MIN
+                .saturating_add(RandomState::new().hash_one(()) >> 1),
             trim_is_requested: false,
             turns_in_trim_interval: 0,
             totals: PurgatoryCounts::default(),
@@ -295,9 +296,9 @@ impl<K, Op> Table<K, Op> {
     }
 
     #[inline]
-    fn next_id_number(&mut self) -> NonZeroU64 {
-        self.last_id_number = self.last_id_number.saturating_add(1);
-        self.last_id_number
+    fn next_record_id_number(&mut self) -> NonZeroU64 {
+        self.last_record_id_number = self.last_record_id_number.saturating_add(1);
+        self.last_record_id_number
     }
 
     #[inline]
@@ -309,7 +310,7 @@ impl<K, Op> Table<K, Op> {
     #[inline]
     fn get(&mut self, id: RecordId) -> Option<&mut ParkedOperation<K, Op>> {
         let parked_operation = self.operations.get_mut(id.index)?;
-        (parked_operation.id_number == Some(id.number)).then_some(parked_operation)
+        (parked_operation.record_id_number == Some(id.number)).then_some(parked_operation)
     }
 
     pub(super) fn is_parked(&mut self, id: RecordId) -> bool {
@@ -425,7 +426,7 @@ impl<K, Op> Table<K, Op> {
     fn remove_separate_watch(&mut self, index: u32) -> WatchIndex {
         let (watch_record, index_for_free_list) =
             self.separate_watches.occupied_record(index).free();
-        watch_record.id_number = None;
+        watch_record.record_id_number = None;
         let watch = watch_record.watch.copy_and_take_key();
         if index_for_free_list != NO_RECORD
             && self.separate_watches.put_in_free_list(index_for_free_list)
@@ -468,7 +469,7 @@ impl<K, Op> Table<K, Op> {
     pub(super) fn remove_remote_watch(&mut self, watch: RecordId) {
         let separate_watch = self.separate_watches.get(watch.index);
         if separate_watch
-            .is_some_and(|separate_watch| separate_watch.id_number == Some(watch.number))
+            .is_some_and(|separate_watch| separate_watch.record_id_number == Some(watch.number))
         {
             self.remove_separate_watch(watch.index);
         }
@@ -723,7 +724,7 @@ impl<K, Op> Table<K, Op> {
         let (number, watcher, watch) = if reached_watch.is_separate() {
             let separate = self.separate_watches.get(reached_watch.index())?;
             let (number, &SeparateWatch { operation, operation_core: core, .. }) =
-                (separate.id_number?, separate);
+                (separate.record_id_number?, separate);
             let watcher = if core == LOCAL_CORE {
                 WatchingOperation::Local(operation.index)
             } else {
@@ -737,14 +738,14 @@ impl<K, Op> Table<K, Op> {
         } else {
             let parked_operation = self.operations.get(reached_watch.index())?;
             (
-                parked_operation.id_number?,
+                parked_operation.record_id_number?,
                 WatchingOperation::Local(reached_watch.index()),
                 &parked_operation.inline_watch,
             )
         };
         // A watch with a larger number, and all watches after it in the ring, were added during the
         // event.
-        if number > event.last_id_number_at_start {
+        if number > event.last_record_id_number_at_start {
             return None;
         }
         event.next_watch = self.next_unless_last(watch.next_in_ring, reached_watch);
@@ -754,14 +755,14 @@ impl<K, Op> Table<K, Op> {
     /// Returns the operations of other cores that watch this core's keys, once for each watch.
     pub(super) fn all_remote_watchers(&self) -> impl Iterator<Item = (u32, RecordId)> {
         let watches = self.separate_watches.iter().map(|(_, watch)| watch);
-        let remote_watches =
-            watches.filter(|watch| watch.id_number.is_some() && watch.operation_core != LOCAL_CORE);
+        let remote_watches = watches
+            .filter(|watch| watch.record_id_number.is_some() && watch.operation_core != LOCAL_CORE);
         remote_watches.map(|watch| (watch.operation_core, watch.operation))
     }
 
     /// Returns the id of the operation at `index`, if its record is in use.
     pub(super) fn id_at(&self, index: u32) -> Option<RecordId> {
-        let number = self.operations.get(index)?.id_number?;
+        let number = self.operations.get(index)?.record_id_number?;
         Some(RecordId { number, index })
     }
 
@@ -836,7 +837,7 @@ pub(super) struct EventWalk {
     /// True while a cursor of the table points to the event's next watch.
     pub(super) has_cursor: bool,
     /// The latest id number that the table had assigned when the event began.
-    last_id_number_at_start: NonZeroU64,
+    last_record_id_number_at_start: NonZeroU64,
 }
 
 impl<K: Eq, Op> Table<K, Op> {
@@ -893,12 +894,13 @@ impl<K: Eq, Op> Table<K, Op> {
         timer: LocalHandle,
         entry: Option<KeyEntry<K>>,
     ) -> RecordId {
-        let (number, watch_index) = (self.next_id_number(), WatchIndex::of_inline_watch(index));
+        let (number, watch_index) =
+            (self.next_record_id_number(), WatchIndex::of_inline_watch(index));
         let inline_watch =
             entry.map_or(Watch::UNLINKED, |entry| self.link_new_watch(watch_index, entry));
         self.totals.added += 1;
         let parked_operation = self.operations.occupy_record(index);
-        parked_operation.id_number = Some(number);
+        parked_operation.record_id_number = Some(number);
         parked_operation.timer = timer;
         parked_operation.operation = Some(operation);
         parked_operation.inline_watch = inline_watch;
@@ -937,7 +939,7 @@ impl<K: Eq, Op> Table<K, Op> {
         hash: u32,
         key: K,
     ) -> RecordId {
-        let (entry, number) = (self.look_up_key(hash, key), self.next_id_number());
+        let (entry, number) = (self.look_up_key(hash, key), self.next_record_id_number());
         RecordId {
             number,
             index: self.add_separate_watch(number, operation_core, operation, entry),
@@ -946,7 +948,7 @@ impl<K: Eq, Op> Table<K, Op> {
 
     fn add_separate_watch(
         &mut self,
-        id_number: NonZeroU64,
+        record_id_number: NonZeroU64,
         operation_core: u32,
         operation: RecordId,
         entry: KeyEntry<K>,
@@ -954,7 +956,8 @@ impl<K: Eq, Op> Table<K, Op> {
         let index = self.separate_watches.vacant_index();
         let new_watch = self.link_new_watch(WatchIndex::of_separate_watch(index), entry);
         let separate = self.separate_watches.occupy_record(index);
-        (separate.id_number, separate.operation_core) = (Some(id_number), operation_core);
+        (separate.record_id_number, separate.operation_core) =
+            (Some(record_id_number), operation_core);
         separate.operation = operation;
         separate.watch = new_watch;
         index
@@ -1031,7 +1034,11 @@ impl<K: Eq, Op> Table<K, Op> {
     }
 
     fn begin_walk_at(&self, next_watch: WatchIndex) -> EventWalk {
-        EventWalk { next_watch, has_cursor: false, last_id_number_at_start: self.last_id_number }
+        EventWalk {
+            next_watch,
+            has_cursor: false,
+            last_record_id_number_at_start: self.last_record_id_number,
+        }
     }
 
     /// Returns the operations that watch a key, one for each watch, oldest watch first.
@@ -1050,7 +1057,7 @@ impl<K: Eq, Op> Table<K, Op> {
 
 impl<K, Op> Record for ParkedOperation<K, Op> {
     const FREE_RECORD: Self = Self {
-        id_number: None,
+        record_id_number: None,
         timer: LocalHandle::NO_TIMER,
         operation: None,
         inline_watch: Watch::UNLINKED,
@@ -1067,7 +1074,7 @@ impl<K, Op> Record for ParkedOperation<K, Op> {
 
 impl<K> Record for SeparateWatch<K> {
     const FREE_RECORD: Self = Self {
-        id_number: None,
+        record_id_number: None,
         operation: RecordId::NONE,
         operation_core: NO_RECORD,
         watch: Watch::UNLINKED,

@@ -97,7 +97,7 @@ impl<P: Copy> PageTable<P> {
     }
 
     /// Returns a number greater than every page's number.
-    pub(crate) fn numbers_end(&self) -> usize {
+    pub(crate) fn page_numbers_end(&self) -> usize {
         self.pages.len()
     }
 
@@ -110,7 +110,7 @@ impl<P: Copy> PageTable<P> {
         allocator: &PlaceAllocator,
         find: impl Fn(u32) -> Option<R>,
     ) -> Option<R> {
-        for number in page_number_of(index)..self.numbers_end() {
+        for number in page_number_of(index)..self.page_numbers_end() {
             if self.contains_page(number) {
                 let used_end =
                     || index_of(number, 0) + as_u32(allocator.possibly_used_places(number).end);

@@ -186,7 +186,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     fn link_late<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
         self.slots.link_late(storage, entry);
         entry.deadline().set(self.pass_end);
-        entry.location().set(Location::LATE_SLOT);
+        entry.location().set(Location::LATE);
         self.idle_until = 0;
     }
 
@@ -476,7 +476,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         entry: S::Entry<'_>,
         location: Location,
     ) {
-        if location == Location::LATE_SLOT {
+        if location == Location::LATE {
             self.slots.update_last_late_before_unlinking(entry);
         }
         if let Some(slot) = location.upper_slot() {
@@ -515,7 +515,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     }
 
     /// Moves the late entries to the slot of their common deadline, the `pass_end` of the previous
-    /// pass. The late entries keep the location `LATE_SLOT`, so in a slot of an upper level,
+    /// pass. The late entries keep the location `LATE`, so in a slot of an upper level,
     /// `upper_counts_by_slot` does not count them.
     #[cold]
     fn move_late_to_pass_end_slot(&mut self, storage: &impl Storage) {
@@ -812,8 +812,9 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             level,
             self.current_tick.max(self.next_slot_start_min.get().saturating_sub(1)),
         );
-        let slot_count = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, last_tick) - previous;
-        if slot_count == 0 {
+        let slots_to_search =
+            Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, last_tick) - previous;
+        if slots_to_search == 0 {
             return None;
         }
         let first_slot =
@@ -821,7 +822,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         // The range may wrap around the ring.
         let ring_len = slots.end - slots.start;
         let end = first_slot
-            + u32::try_from(slot_count).map_or(ring_len, |slot_count| slot_count.min(ring_len));
+            + u32::try_from(slots_to_search)
+                .map_or(ring_len, |slots_to_search| slots_to_search.min(ring_len));
         let found_slot =
             self.slots.first_occupied(first_slot..end.min(slots.end)).or_else(|| {
                 if end > slots.end {

@@ -49,7 +49,7 @@ impl Location {
     /// In no slot.
     pub(crate) const UNLINKED: Self = Self(1);
     /// In the late slot, or in the slot into which the late slot was spliced.
-    pub(super) const LATE_SLOT: Self = Self(2);
+    pub(super) const LATE: Self = Self(2);
     /// In the slot of its deadline in the first level.
     pub(super) const FIRST_LEVEL: Self = Self(3);
     /// In a slot of the first level, and counted by the slot as postponable. The entry's deadline

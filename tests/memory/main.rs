@@ -31,7 +31,7 @@ use counting::{allocated_bytes, allocator_calls};
 use kinds::{for_each_kind, for_each_shard};
 
 /// Runs a test in virtual time and alone, because the tests count the memory of all threads.
-fn alone_in_virtual_time(test: impl FnOnce(&ManualClock) + Send) {
+fn run_alone_in_virtual_time(test: impl FnOnce(&ManualClock) + Send) {
     let _alone = run_alone();
     free_garbage();
     in_virtual_time(test);

@@ -8,10 +8,10 @@ use corewheel::{
 };
 
 use crate::{
-    TICK, allocate_spare_pages, allocated_bytes, allocator_calls, alone_in_virtual_time,
-    free_garbage,
+    TICK, allocate_spare_pages, allocated_bytes, allocator_calls, free_garbage,
     lockstep::Lockstep,
     operation::{NeverCompletes, add_waiting},
+    run_alone_in_virtual_time,
 };
 
 /// An operation that completes at an event if `is_met` is true and `ignores_events` is false.
@@ -34,7 +34,7 @@ impl DelayedOperation for Op {
 #[test]
 fn equal_rounds_of_operations_allocate_nothing() {
     const MANY: u64 = 5_000;
-    alone_in_virtual_time(|clock| {
+    run_alone_in_virtual_time(|clock| {
         let (purgatory, is_met) = (Purgatory::new(), Rc::new(Cell::new(false)));
         let mut ids = Vec::with_capacity(5_000);
         let mut round = || {
@@ -65,7 +65,7 @@ fn equal_rounds_of_operations_allocate_nothing() {
 /// Ends a burst of operations by an event or by timeouts. Asserts that after `free`, only the spare
 /// pages are left.
 fn assert_burst_memory_is_freed(operation_count: u64, by_event: bool, free: impl Fn() + Sync) {
-    alone_in_virtual_time(|clock| {
+    run_alone_in_virtual_time(|clock| {
         let (purgatory, is_met) = (Purgatory::new(), Rc::new(Cell::new(false)));
         allocate_spare_pages();
         let before = allocated_bytes();
@@ -129,7 +129,7 @@ fn add_burst(purgatory: &Purgatory<u64, Op>) -> Vec<OperationId> {
 
 #[test]
 fn memory_of_completed_operations_is_freed_in_small_steps() {
-    alone_in_virtual_time(|_| {
+    run_alone_in_virtual_time(|_| {
         let purgatory = Purgatory::new();
         allocate_spare_pages();
         let before = allocated_bytes();
@@ -163,7 +163,7 @@ fn memory_of_completed_operations_is_freed_in_small_steps() {
 #[test]
 fn one_waiting_operation_does_not_keep_a_burst_allocated() {
     for sleeps in [false, true] {
-        alone_in_virtual_time(|_| {
+        run_alone_in_virtual_time(|_| {
             let purgatory = Purgatory::new();
             allocate_spare_pages();
             let before = allocated_bytes();
@@ -186,7 +186,7 @@ fn one_waiting_operation_does_not_keep_a_burst_allocated() {
 
 #[test]
 fn a_core_frees_the_ended_watches_of_other_cores() {
-    alone_in_virtual_time(|_| {
+    run_alone_in_virtual_time(|_| {
         let cores = Lockstep::<Option<Purgatory<u64, Op>>>::start(2);
         let group = PurgatoryGroup::partitioned_by(|_: &u64| 1);
         for core in 0..2 {
@@ -226,7 +226,7 @@ fn memory_of_deferred_completions_is_freed() {
             (self.1)();
         }
     }
-    alone_in_virtual_time(|_| {
+    run_alone_in_virtual_time(|_| {
         let (purgatory, is_met) = (Purgatory::<u64, Chained>::new(), Rc::new(Cell::new(false)));
         let add = |key, after: Box<dyn FnOnce()>| {
             add_waiting(&purgatory, Chained(Rc::clone(&is_met), after), [key], 5);
@@ -247,7 +247,7 @@ fn memory_of_deferred_completions_is_freed() {
 
 #[test]
 fn memory_of_dropped_purgatories_is_freed() {
-    alone_in_virtual_time(|_| {
+    run_alone_in_virtual_time(|_| {
         let is_met = Rc::new(Cell::new(false));
         let with_an_operation = || {
             let (purgatory, is_met) = (Purgatory::new(), Rc::clone(&is_met));
@@ -264,7 +264,7 @@ fn memory_of_dropped_purgatories_is_freed() {
 
 #[test]
 fn a_refused_add_after_a_drain_keeps_no_memory() {
-    alone_in_virtual_time(|_| {
+    run_alone_in_virtual_time(|_| {
         drop(local_timer().drain());
         let purgatories = [(); 1_000].map(|()| Purgatory::new());
         let (allocations, frees) = allocator_calls(|| {
@@ -280,7 +280,7 @@ fn a_refused_add_after_a_drain_keeps_no_memory() {
 
 #[test]
 fn memory_of_the_keys_of_one_operation_is_freed() {
-    alone_in_virtual_time(|_| {
+    run_alone_in_virtual_time(|_| {
         let purgatory = Purgatory::<String, NeverCompletes>::new();
         assert_memory_is_freed(|| {
             add_waiting(&purgatory, NeverCompletes, (0..BURST).map(|key| key.to_string()), 5);

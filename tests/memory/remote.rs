@@ -8,9 +8,9 @@ use std::{
 use corewheel::{AddErrorReason, Cancel, ManualClock, local_timer};
 
 use crate::{
-    HOUR, TICK, allocate_spare_pages, allocated_bytes, allocator_calls, alone_in_virtual_time,
-    cancel_all, ended_wheel, free_garbage, on_a_thread, run_alone, scaled, small_callback, to_i64,
-    turn_after,
+    HOUR, TICK, allocate_spare_pages, allocated_bytes, allocator_calls, cancel_all, ended_wheel,
+    free_garbage, on_a_thread, run_alone, run_alone_in_virtual_time, scaled, small_callback,
+    to_i64, turn_after,
 };
 
 // ---- bursts
@@ -35,7 +35,7 @@ fn memory_of_a_remote_burst_is_freed_however_it_ends() {
         BurstEnd::CancelledByOwnerShuffled,
         BurstEnd::Fired,
     ] {
-        alone_in_virtual_time(|clock| {
+        run_alone_in_virtual_time(|clock| {
             // Also allocates the tables of the wheel, and this thread's record in the epoch
             // collector.
             allocate_spare_pages();
@@ -100,7 +100,7 @@ fn run_burst(clock: &ManualClock, end: BurstEnd) -> (i64, i64) {
 fn bursts_reuse_the_free_nodes_among_surviving_timers() {
     const BURST: usize = 10_000;
     const SURVIVORS: usize = BURST / 100;
-    alone_in_virtual_time(|clock| {
+    run_alone_in_virtual_time(|clock| {
         let (shard, mut before) = (local_timer().shard_ref(), 0);
         for round in 1..=12 {
             on_a_thread(|| {

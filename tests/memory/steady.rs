@@ -16,8 +16,8 @@ use corewheel::{
 };
 
 use crate::{
-    TICK, allocator_calls, alone_in_virtual_time, cancel_all, common::turn_after, for_each_kind,
-    lockstep::Lockstep, must_not_run, operation::NeverCompletes, polling::Poller, run_alone,
+    TICK, allocator_calls, cancel_all, common::turn_after, for_each_kind, lockstep::Lockstep,
+    must_not_run, operation::NeverCompletes, polling::Poller, run_alone, run_alone_in_virtual_time,
     small_callback,
 };
 
@@ -64,7 +64,7 @@ fn assert_steady_on_two_threads(
 }
 
 fn with_live_timers(test: impl FnOnce(&ManualClock) + Send) {
-    alone_in_virtual_time(|clock| {
+    run_alone_in_virtual_time(|clock| {
         for id in 1..=LIVE {
             local_timer().add(TICK * 10_000_000 * id, must_not_run);
         }
@@ -224,7 +224,7 @@ fn a_remote_cancel_allocates_nothing_on_either_thread() {
 /// The timers of two rounds need more pages than a shard keeps as spares, but no turn frees pages.
 #[test]
 fn remote_adds_and_their_firing_allocate_nothing() {
-    alone_in_virtual_time(|clock| {
+    run_alone_in_virtual_time(|clock| {
         let shard = local_timer().shard_ref();
         let add = |_| (0..5_000).for_each(|_| _ = shard.add(TICK * 2, small_callback()));
         assert_steady_on_two_threads("add and fire thousands", 400, add, |_| {
@@ -235,7 +235,7 @@ fn remote_adds_and_their_firing_allocate_nothing() {
 
 #[test]
 fn remote_resets_and_cancels_allocate_nothing() {
-    alone_in_virtual_time(|clock| {
+    run_alone_in_virtual_time(|clock| {
         let shard = local_timer().shard_ref();
         let mut waiting: [Option<TimerHandle>; 300] = [None; 300];
         let change = |round: u32| {

@@ -3,10 +3,10 @@
 use corewheel::{TimerHandle, Wheel, local_timer};
 
 use crate::{
-    HOUR, allocate_spare_pages, allocated_bytes, allocator_calls, alone_in_virtual_time,
-    cancel_all, cancel_all_remotely, for_each_kind, for_each_shard, free_garbage,
+    HOUR, allocate_spare_pages, allocated_bytes, allocator_calls, cancel_all, cancel_all_remotely,
+    for_each_kind, for_each_shard, free_garbage,
     kinds::{Handle, MakeTimers, TimerSet},
-    on_a_thread, run_alone, small_callback, to_i64,
+    on_a_thread, run_alone, run_alone_in_virtual_time, small_callback, to_i64,
 };
 
 /// Asserts bounds on the bytes that live timers take, and on the bytes left after `cancel_all`.
@@ -89,7 +89,7 @@ fn wheels_take_the_documented_bytes() {
 /// The guide states the size of a page, without the feature `origins`.
 #[test]
 fn a_page_of_periodic_timers_takes_the_documented_bytes() {
-    alone_in_virtual_time(|_| {
+    run_alone_in_virtual_time(|_| {
         let add = |count| (0..count).for_each(|_| _ = local_timer().add_periodic(HOUR, || ()));
         add(4_095); // Index 0 is never used.
         let before = allocated_bytes();
@@ -179,7 +179,7 @@ fn memory_of_many_timers_is_freed_before_several_sleeps() {
 #[test]
 fn memory_of_cancelled_timers_is_freed_before_a_long_sleep() {
     const MANY: usize = 30_000;
-    alone_in_virtual_time(|_| {
+    run_alone_in_virtual_time(|_| {
         let core = local_timer().shard_ref();
         allocate_spare_pages();
         for from_another_thread in [false, true] {

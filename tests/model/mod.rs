@@ -249,9 +249,9 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> ModelledWheel<LEVEL_BITS, LEVEL
     /// Returns whether a cascade may begin at `tick`, because a slot with an entry starts soon.
     fn may_be_cascade_start(&self, tick: u64) -> bool {
         let levels = || (0..64).step_by(LEVEL_BITS as usize).take(LEVELS);
-        let starts_of =
+        let slot_starts_of =
             |&(deadline, _): &(u64, usize)| levels().map(move |it| deadline >> it << it);
-        let starts = self.deadlines.iter().flat_map(starts_of);
+        let starts = self.deadlines.iter().flat_map(slot_starts_of);
         starts
             .filter(|&start| start > tick)
             .any(|start| start - tick <= self.deadlines.len() as u64)

@@ -8,7 +8,7 @@ use fastrand::Rng;
 
 use super::{NOT_DUE_MS, SEED};
 use crate::across::{Owner, Requests, counted_runs};
-use crate::cores::{self, PaddedAtomic, RelayThread};
+use crate::cores::{self, AlternatingThread, PaddedAtomic};
 use crate::measure::{Sample, median_of};
 use crate::plan::Job;
 use crate::timers::{panic_not_due, payload};
@@ -34,7 +34,7 @@ pub fn run<O: Owner<Remote: Requests>>(job: Job) -> Vec<Sample> {
     let rounds = if batch_size < 1000 { 4000 } else { 400 };
     let rounds = job.scale.pick(rounds, rounds / 4, 8);
     let (baton, (sender, remotes)) = (PaddedAtomic::default(), mpsc::channel());
-    let [requester_thread, owner_thread] = RelayThread::pair(&baton);
+    let [requester_thread, owner_thread] = AlternatingThread::pair(&baton);
     let (call_times, turn_times) = cores::run_on_two(
         move || {
             let remote: O::Remote = remotes.recv().expect("the owner has begun");
@@ -73,7 +73,7 @@ struct Requester<R: Requests> {
 
 impl<R: Requests> Requester<R> {
     /// Runs the requester's side. Returns the time of the calls in each round of each request kind.
-    fn run(&mut self, mut thread: RelayThread<'_>, rounds: usize) -> Vec<Duration> {
+    fn run(&mut self, mut thread: AlternatingThread<'_>, rounds: usize) -> Vec<Duration> {
         while self.live.len() < LIVE {
             thread.run(|| self.send_batch(Request::Add));
             self.live.append(&mut self.added);
@@ -113,7 +113,7 @@ impl<R: Requests> Requester<R> {
 /// Runs the owner's side. Returns the time of the turn in each round of each request kind.
 fn consume_batches<O: Owner>(
     mut owner: O,
-    mut thread: RelayThread<'_>,
+    mut thread: AlternatingThread<'_>,
     batch_size: usize,
     rounds: usize,
 ) -> Vec<Duration> {

@@ -49,8 +49,8 @@ impl<T: TimerSet> Pause<T> {
     }
 
     fn new(workload: W, n: usize) -> Self {
-        let has_budget = matches!(workload, W::PauseAllDue | W::PauseAfterSleep);
-        let budget = if has_budget { BUDGET } else { usize::MAX };
+        let limits_budget = matches!(workload, W::PauseAllDue | W::PauseAfterSleep);
+        let budget = if limits_budget { BUDGET } else { usize::MAX };
         let (mut pause, mut rng) = (Self::without_timers(n, budget), Rng::with_seed(SEED));
         let mut deadline = || if workload == W::PauseAllDue { 2 } else { rng.u64(1..=DELAY_MAX) };
         let deadlines: Vec<u64> = (0..n).map(|_| deadline()).collect();

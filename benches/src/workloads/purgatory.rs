@@ -100,7 +100,7 @@ struct CoreLoad<D: PurgatoryPeer> {
     added: u64,
     ids_to_force: Vec<D::Id>,
     /// The key on which this core makes the next event.
-    next_key: usize,
+    next_event_key: usize,
     events_made: u64,
 }
 
@@ -116,7 +116,7 @@ impl<D: PurgatoryPeer> CoreLoad<D> {
             rng,
             added: 0,
             ids_to_force,
-            next_key: core,
+            next_event_key: core,
             events_made: 0,
         }
     }
@@ -142,11 +142,11 @@ impl<D: PurgatoryPeer> CoreLoad<D> {
             (added + keys as u64).saturating_sub(self.events_made).min(ADDS_PER_PASS as u64 / 2);
         for _ in 0..events_to_make {
             self.events_made += 1;
-            self.state.events[self.next_key].fetch_add(1, Relaxed);
-            self.purgatory.notify(self.next_key);
-            self.next_key += self.layout.cores;
-            if self.next_key >= keys {
-                self.next_key = self.core;
+            self.state.events[self.next_event_key].fetch_add(1, Relaxed);
+            self.purgatory.notify(self.next_event_key);
+            self.next_event_key += self.layout.cores;
+            if self.next_event_key >= keys {
+                self.next_event_key = self.core;
             }
         }
         self.purgatory.tick();

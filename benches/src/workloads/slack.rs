@@ -31,7 +31,7 @@ const SLACKS: [(&str, Slack); 6] = [
     ("1s", |_| 1000),
 ];
 
-struct Sleeper<T> {
+struct SimulatedLoop<T> {
     timers: T,
     slack: Slack,
     fired: Vec<Payload>,
@@ -41,12 +41,13 @@ struct Sleeper<T> {
     fired_count: u64,
 }
 
-impl<T: ReportsDeadline> Sleeper<T> {
+impl<T: ReportsDeadline> SimulatedLoop<T> {
     fn new(n: usize, slack: Slack) -> Self {
         let (timers, fired, rng) = (T::new(), Vec::with_capacity(n), Rng::with_seed(SEED));
-        let mut sleeper = Self { timers, slack, fired, rng, now: 0, wake_ups: 0, fired_count: 0 };
-        (0..n).for_each(|id| sleeper.add(payload(id)));
-        sleeper
+        let mut simulated_loop =
+            Self { timers, slack, fired, rng, now: 0, wake_ups: 0, fired_count: 0 };
+        (0..n).for_each(|id| simulated_loop.add(payload(id)));
+        simulated_loop
     }
 
     fn add(&mut self, payload: Payload) {
@@ -74,16 +75,17 @@ impl<T: ReportsDeadline> Sleeper<T> {
 /// Measures a loop that sleeps until the next deadline, and adds each fired timer again.
 pub fn within<T: ReportsDeadline>(job: Job) -> Vec<Sample> {
     run_in_settings(&SLACKS, |slack| {
-        let mut sleeper = Sleeper::<T>::new(job.n, slack);
-        sleeper.run(MEASURED_SECONDS);
-        (sleeper.wake_ups, sleeper.fired_count) = (0, 0);
-        let touched = sleeper.timers.touched();
+        let mut simulated_loop = SimulatedLoop::<T>::new(job.n, slack);
+        simulated_loop.run(MEASURED_SECONDS);
+        (simulated_loop.wake_ups, simulated_loop.fired_count) = (0, 0);
+        let touched = simulated_loop.timers.touched();
         let started = Instant::now();
-        sleeper.run(MEASURED_SECONDS);
+        simulated_loop.run(MEASURED_SECONDS);
         let nanos = started.elapsed().as_nanos() as f64;
-        let touched = sleeper.timers.touched().zip(touched).map(|(after, before)| after - before);
-        let fired_count = sleeper.fired_count as f64;
-        let wake_ups = sleeper.wake_ups as f64 / MEASURED_SECONDS as f64;
+        let touched =
+            simulated_loop.timers.touched().zip(touched).map(|(after, before)| after - before);
+        let fired_count = simulated_loop.fired_count as f64;
+        let wake_ups = simulated_loop.wake_ups as f64 / MEASURED_SECONDS as f64;
         let mut samples = vec![job.sample("wake-ups", "per second", wake_ups)];
         samples.extend(touched.map(|it| job.sample("touched", "entries", it as f64 / fired_count)));
         samples.push(job.sample("timer", "ns", nanos / fired_count));

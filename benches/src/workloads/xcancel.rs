@@ -69,14 +69,16 @@ struct Exchange<H> {
 impl<H> Exchange<H> {
     fn pair(job: Job) -> [Self; 2] {
         let [first, second] = channel_pair(|| RingBuffer::new(IN_FLIGHT));
-        let (handed_over, _) = timers_and_intervals(job);
-        let other = if job.workload == W::XcancelBoth { handed_over } else { 0 };
-        [(first, handed_over, other), (second, other, handed_over)].map(
-            |(ring, hand_over_target, cancel_target)| {
-                let (to_other, from_other) = ring;
-                Self { to_other, from_other, hand_over_target, cancel_target }
-            },
-        )
+        let (first_hand_overs, _) = timers_and_intervals(job);
+        let second_hand_overs = if job.workload == W::XcancelBoth { first_hand_overs } else { 0 };
+        [
+            (first, first_hand_overs, second_hand_overs),
+            (second, second_hand_overs, first_hand_overs),
+        ]
+        .map(|(ring, hand_over_target, cancel_target)| {
+            let (to_other, from_other) = ring;
+            Self { to_other, from_other, hand_over_target, cancel_target }
+        })
     }
 }
 

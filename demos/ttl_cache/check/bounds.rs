@@ -44,14 +44,14 @@ pub(super) fn check_exactness(
     failures: &mut Failures,
 ) -> io::Result<Exactness> {
     let mut setter = Client::connect(server)?;
-    let mut set = |number: u32| {
+    let mut set_key = |number: u32| {
         let life_ms = LIFE_MS.start + number % (LIFE_MS.end - LIFE_MS.start);
         let (name, life) = (format!("exact:{number}"), Duration::from_millis(life_ms.into()));
         let earliest = Instant::now() + life;
         setter.ask(&format!("SET {name} value PX {life_ms}"))?;
         Ok(Key { name, earliest, latest: Instant::now() + life })
     };
-    let mut keys = (0..KEY_COUNT).map(&mut set).collect::<io::Result<Vec<Key>>>()?;
+    let mut keys = (0..KEY_COUNT).map(&mut set_key).collect::<io::Result<Vec<Key>>>()?;
     let mut result = Exactness { keys: KEY_COUNT, ..Exactness::default() };
     let mut getter = Client::connect(server)?;
     while !keys.is_empty() {

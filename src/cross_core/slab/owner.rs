@@ -358,7 +358,7 @@ impl<T> OwnerSlab<T> {
     /// reading.
     pub(crate) fn trim_pages_repeatedly(&mut self, max_trims: usize) {
         self.put_last_freed_in_free_list();
-        for _ in 0..max_trims.min(self.pages.numbers_end() / RETIRED_PAGES_MAX + 1) {
+        for _ in 0..max_trims.min(self.pages.page_numbers_end() / RETIRED_PAGES_MAX + 1) {
             if !self.may_need_trim {
                 break;
             }

@@ -235,7 +235,7 @@ fn a_remote_timer_is_disarmed_unless_its_shard_has_closed() {
 }
 
 #[test]
-fn end_at_close_reports_pending_and_cancelled_timers() {
+fn end_at_close_tells_pending_from_cancelled_timers() {
     for (state, has_new_deadline) in [
         (armed(TimerKind::Private), false),
         (armed(TimerKind::Shared), false),
@@ -293,7 +293,7 @@ fn the_largest_generation_fits_the_word() {
 
 /// Returns the word and the generation of a remote timer. If `is_consumed`, the owner has consumed
 /// the message about the add.
-fn added_remotely(is_consumed: bool) -> (StateWord, u64) {
+fn remote_timer_state(is_consumed: bool) -> (StateWord, u64) {
     let (state, generation) = (StateWord::default(), REMOTE_GENERATION_BIT | GENERATION);
     state.arm_remote(generation, false);
     if is_consumed {
@@ -305,7 +305,7 @@ fn added_remotely(is_consumed: bool) -> (StateWord, u64) {
 #[test]
 fn the_canceller_of_a_remote_timer_takes_the_payload() {
     for is_consumed in [true, false] {
-        let (state, generation) = added_remotely(is_consumed);
+        let (state, generation) = remote_timer_state(is_consumed);
         assert_eq!(
             state.cancel_remote(generation),
             (Cancel::Cancelled, StepAfterCancelOrReset::TakePayload)
@@ -336,7 +336,7 @@ fn the_canceller_of_a_remote_timer_takes_the_payload() {
 
 #[test]
 fn a_cancel_before_admission_sends_no_second_message() {
-    let (state, generation) = added_remotely(false);
+    let (state, generation) = remote_timer_state(false);
     assert_eq!(
         state.cancel_remote(generation),
         (Cancel::Cancelled, StepAfterCancelOrReset::TakePayload)
@@ -352,7 +352,7 @@ fn a_cancel_before_admission_sends_no_second_message() {
 #[test]
 fn a_remote_resetter_of_a_cancelled_timer_takes_the_payload() {
     for by in [ResetBy::OtherThread, ResetBy::Owner] {
-        let (state, generation) = added_remotely(true);
+        let (state, generation) = remote_timer_state(true);
         assert_eq!(
             state.begin_reset(generation),
             BeginResetOutcome::Begun { is_postponable: false }
@@ -374,7 +374,7 @@ fn a_remote_resetter_of_a_cancelled_timer_takes_the_payload() {
 
 #[test]
 fn a_payload_taken_by_the_owner_is_not_taken_again() {
-    let (state, generation) = added_remotely(true);
+    let (state, generation) = remote_timer_state(true);
     assert_eq!(state.begin_reset(generation), BeginResetOutcome::Begun { is_postponable: false });
     assert_eq!(state.cancel_by_owner(generation), Ok(FreeWhen::OnMessage));
     assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), Some(StepAfterCancelOrReset::Push));
@@ -383,7 +383,7 @@ fn a_payload_taken_by_the_owner_is_not_taken_again() {
 
 #[test]
 fn end_at_close_leaves_a_payload_to_its_canceller() {
-    let (state, generation) = added_remotely(true);
+    let (state, generation) = remote_timer_state(true);
     assert_eq!(
         state.cancel_remote(generation),
         (Cancel::Cancelled, StepAfterCancelOrReset::TakePayload)

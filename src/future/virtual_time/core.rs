@@ -138,7 +138,7 @@ impl VirtualCore {
             loop {
                 let result = tasks.take_step(step);
                 let mut scheduler = lock(&scheduler);
-                match scheduler.record_and_choose_next_step(index, result) {
+                match scheduler.finish_step(index, result) {
                     Some((core, next_step)) if core == index => step = next_step,
                     next => return next,
                 }

@@ -66,11 +66,7 @@ impl Scheduler {
     }
 
     /// Records the step that `core` has taken, and chooses the next step.
-    pub(super) fn record_and_choose_next_step(
-        &mut self,
-        core: usize,
-        result: StepResult,
-    ) -> Option<(usize, Step)> {
+    pub(super) fn finish_step(&mut self, core: usize, result: StepResult) -> Option<(usize, Step)> {
         let now = self.clock.elapsed();
         let state = &mut self.cores[core];
         state.needs_turn = result.had_effect;
@@ -144,18 +140,18 @@ mod tests {
     fn only_cores_with_work_take_further_steps() {
         let time = VirtualTime::with_cores(3, 0);
         time.run_until_stalled();
-        let record_and_choose_next_step = |core, had_effect, time_until_next| {
+        let finish_step = |core, had_effect, time_until_next| {
             let result = StepResult { had_effect, time_until_next, task_count: 0 };
-            lock(&time.scheduler).record_and_choose_next_step(core, result).map(|(core, _)| core)
+            lock(&time.scheduler).finish_step(core, result).map(|(core, _)| core)
         };
-        assert_eq!(record_and_choose_next_step(0, true, None), Some(0));
-        assert_eq!(record_and_choose_next_step(0, false, Some(Duration::from_secs(1))), None);
+        assert_eq!(finish_step(0, true, None), Some(0));
+        assert_eq!(finish_step(0, false, Some(Duration::from_secs(1))), None);
         time.shards()[2].run(|| ());
-        assert!(matches!(record_and_choose_next_step(1, true, None), Some(1 | 2)));
-        assert_eq!(record_and_choose_next_step(1, false, None), Some(2));
-        assert_eq!(record_and_choose_next_step(2, false, None), None);
+        assert!(matches!(finish_step(1, true, None), Some(1 | 2)));
+        assert_eq!(finish_step(1, false, None), Some(2));
+        assert_eq!(finish_step(2, false, None), None);
         time.clock().advance(Duration::from_secs(1));
-        record_and_choose_next_step(2, true, None);
-        assert_eq!(record_and_choose_next_step(2, false, None), Some(0));
+        finish_step(2, true, None);
+        assert_eq!(finish_step(2, false, None), Some(0));
     }
 }

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn orderings_that_cannot_be_weakened_are_errors() {
+    fn unsupported_orderings_are_errors() {
         for text in [
             "use core::sync::atomic::Ordering::{Acquire, Release};",
             "const LOOK: Ordering = Ordering::Acquire;",
