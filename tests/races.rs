@@ -20,7 +20,8 @@ use fastrand::Rng;
 const CANCELLERS: usize = 2;
 const TIMERS: u32 = 6;
 
-/// The record of one timer. All accesses are relaxed, because the library must order them.
+/// What the test has observed of one timer. All accesses are relaxed, because the library must
+/// order them.
 #[derive(Default)]
 struct TimerLog {
     /// How often the payload was handed out or the callback ran.

@@ -467,7 +467,7 @@ fn a_timer_counts_toward_the_limit_during_admission() {
     });
 }
 
-/// The owner's admission replaces the reservation by the live timer in one step.
+/// The admission replaces the adder's reserved place in the limit by the live timer in one step.
 #[test]
 fn a_timer_never_counts_twice_toward_the_limit() {
     explore(2_900, || {

@@ -196,8 +196,9 @@ fn the_default_hook_misses_no_reset_of_two_threads() {
 #[test]
 fn the_default_hook_wakes_the_new_thread_of_a_moved_shard() {
     explore_with_preemptions(1, 3_000, || {
-        // The first owner is a spawned thread, and the second is the main thread. Loom never moves
-        // a thread's steps before its spawn, so it would miss orders of a second spawned owner.
+        // The first owner is a spawned thread, and the second is the main thread. When loom
+        // backtracks to a point before a thread's spawn, it cannot run that thread there. So with
+        // few preemptions, it would miss some orders of a second spawned owner's steps.
         let before = thread::spawn(|| {
             let (mut shard, clock) = shard();
             let timers = without_exploring(|| [(); 2].map(|()| shard.add(TICK * 1_000, ())));

@@ -526,7 +526,8 @@ fn run_script(id: Id, script: Script, shard: Option<&mut Shard<Payload>>) {
         Script::DropReusable(other, _) => reusable_timers::drop_reusable_timer(other),
         Script::Cancel(other) if is_callback => handles::cancel(other, CancelMethod::Wait),
         Script::DropCancel(_) if is_callback => (),
-        // A pass drops payloads quietly, so this code cancels in place of their destructors.
+        // `DropCancel`: in a pass, payloads' destructors do not cancel (see `drop_only_counting`),
+        // so this code cancels.
         Script::Cancel(other) | Script::DropCancel(other) => {
             handles::cancel(other, CancelMethod::Handle);
         }

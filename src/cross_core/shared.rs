@@ -370,8 +370,8 @@ impl Shared {
     }
 
     /// Returns the owner's sleep if the caller must end it: if the sleep may last beyond the
-    /// deadline `deadline_nanos()`, or `ends_any_sleep` is true. The caller must just have made its
-    /// request. If no loop drives the wheel, also publishes the deadline.
+    /// deadline that `deadline_nanos` returns, or `ends_any_sleep` is true. The caller must just
+    /// have made its request. If no loop drives the wheel, also publishes the deadline.
     #[inline]
     fn sleep_to_interrupt_for_deadline(
         &self,

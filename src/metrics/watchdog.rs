@@ -51,7 +51,8 @@ pub struct Stall {
     /// [`LocalTimer::register_driver`](crate::LocalTimer::register_driver) or
     /// [`Shard::turn`](crate::Shard::turn).
     pub has_turned: bool,
-    /// True if a remote add, reset or closure waits, although the loop is awake or was woken.
+    /// True if the loop is awake or was woken, but has not yet consumed a remote add, reset or
+    /// closure. Always false inside a turn, and until the loop has turned or announced a sleep.
     /// Perhaps no wake hook ([`Config::wake_hook`](crate::Config::wake_hook)) ends the loop's I/O
     /// poll.
     pub requests_wait: bool,

@@ -133,7 +133,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         Self::partitioned_by(move |key| hasher.hash_u32(key) as usize)
     }
 
-    /// Creates a group in which `core_of` returns the core of a key, modulo the number of cores.
+    /// Creates a group in which a key belongs to core `core_of(key)` modulo the number of cores.
     /// For equal keys, `core_of` must always return the same value.
     ///
     /// # Examples

@@ -1180,7 +1180,7 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for SharedPurgatory<K, Op> {
             ThreadWheel::catch_panic(PanicPlace::Drop, || drop(operation));
         }
         self.notify_remote_watchers_of_end();
-        // Drops the keys that operations of other cores still watch.
+        // Only watches of other cores' operations remain in the table. Drops their keys.
         ThreadWheel::drop_each_catching_panic(self.table.get_mut().take_all_keys());
     }
 }

@@ -36,7 +36,7 @@ use crate::{
 /// ```
 #[must_use = "the announcement ends when this is dropped: keep it until the sleep is over"]
 pub struct PreparedSleep<'shard> {
-    /// `None` if the owner must not sleep.
+    /// The announcement; `None` if the owner must not sleep, so nothing is announced.
     announced_sleep: Option<(Arc<Shared>, SleepId)>,
     timeout: Option<Duration>,
     shard_borrow: PhantomData<(&'shard (), *const ())>,

@@ -299,7 +299,8 @@ fn a_cancelling_thread_never_drops_hooks_of_ended_shards() {
     });
 }
 
-/// P5: the drain of a wheel may free the hooks of other shards.
+/// `LocalTimer::drain` may free ended shards, and so drop their wake hooks. P5: the destructor of
+/// such a hook may use the wheel.
 #[test]
 fn a_hook_dropped_by_a_drain_may_use_the_wheel() {
     static DRAIN_HAS_DROPPED: AtomicBool = AtomicBool::new(false);

@@ -13,8 +13,8 @@ use crate::timers::{TimerSet, panic_not_due};
 
 /// The delays of the N timers, in ticks: 5 to 60 s.
 const DELAYS: RangeInclusive<u64> = 5000..=60_000;
-/// Maximum number of timed ticks. None of the N timers is due within this many ticks, so the timed
-/// ticks expire nothing.
+/// Maximum number of ticks whose duration is measured. None of the N timers is due within this
+/// many ticks, so the measured ticks expire nothing.
 const QUIET_TICKS_MAX: usize = 4096;
 /// The delay, in ticks, of the timers whose expiry is measured.
 const EXPIRY_DELAY: u64 = 50;

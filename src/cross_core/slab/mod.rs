@@ -334,8 +334,8 @@ impl Slab {
     /// the owner, unless no other thread can see the slab yet.
     pub(crate) fn raise_first_generation(&self, generation: u64) {
         let generation = generation.max(self.first_generation());
-        // Relaxed: the retraction of a page, or the publication of the shard, publishes the first
-        // generation.
+        // Relaxed: the next Release makes the first generation visible. This is the `retract` of a
+        // page's cell, or the `publish` of the shard in the registry.
         self.hints.first_generation.store(generation, Ordering::Relaxed);
     }
 

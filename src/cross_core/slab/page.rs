@@ -347,9 +347,9 @@ impl FreeList {
         }
     }
 
-    /// Pushes the chain of `count` nodes from `first_place` to `last_place`. `last_link` is the
-    /// mailbox link of the node at `last_place`. Returns the numbers of free nodes before and after
-    /// the push.
+    /// Pushes a chain of `count` nodes. The first node is at `first_place` in the page, and the
+    /// last node at `last_place`. `last_link` is the mailbox link of the last node. Returns the
+    /// numbers of free nodes before and after the push.
     pub(super) fn push(
         &self,
         first_place: usize,
