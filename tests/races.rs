@@ -20,7 +20,7 @@ use fastrand::Rng;
 const CANCELLERS: usize = 2;
 const TIMERS: u32 = 6;
 
-/// What the test has observed of one timer. All accesses are relaxed, because the library must
+/// The test's observations of one timer. All accesses are relaxed, because the library must
 /// order them.
 #[derive(Default)]
 struct TimerLog {

@@ -66,7 +66,7 @@ pub struct Sleep<B: Backend = LocalTimer> {
     state: SleepState,
 }
 
-/// What a sleep's next poll does.
+/// The action of a sleep's next poll.
 #[derive(Clone, Copy, Debug)]
 enum SleepState {
     /// The duration exceeds [`ELAPSED_CHECK_MAX_SLEEP_NANOS`], and no poll has tried to add a

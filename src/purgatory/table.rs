@@ -393,7 +393,7 @@ impl<K, Op> Table<K, Op> {
         self.unlink_watches(index, freed_contents)
     }
 
-    /// Unlinks those of an operation's watches that are on this core, and frees their own records.
+    /// Unlinks an operation's watches that are on this core, and frees the records of these watches.
     /// `freed_contents` has the contents of the operation's record, which includes the inline
     /// watch. Returns `freed_contents.last_watch_on_other_core_index`.
     #[inline(always)]
