@@ -83,8 +83,12 @@ fn serve(ring: &mut IoUring, driver: &mut Driver, streams: Vec<UnixStream>) -> i
 }
 
 /// Sends `packets` packets. Returns the time from the last packet until the server disconnects.
-fn send_then_await_close(mut stream: &UnixStream, packets: u32) -> io::Result<Duration> {
-    let mut last_sent = Instant::now();
+fn send_then_await_close(
+    mut stream: &UnixStream,
+    packets: u32,
+    connected_at: Instant,
+) -> io::Result<Duration> {
+    let mut last_sent = connected_at;
     for _ in 0..packets {
         thread::sleep(IDLE / 10);
         last_sent = Instant::now();
@@ -105,9 +109,10 @@ fn main() -> io::Result<()> {
     let mut driver = Driver::install(Config::new())?;
     let (mut streams, mut clients) = (Vec::new(), Vec::new());
     for packets in [0, 4, 8] {
+        let connected_at = Instant::now();
         let (stream, client) = UnixStream::pair()?;
         streams.push(stream);
-        clients.push(thread::spawn(move || send_then_await_close(&client, packets)));
+        clients.push(thread::spawn(move || send_then_await_close(&client, packets, connected_at)));
     }
     serve(&mut ring, &mut driver, streams)?;
     for client in clients {

@@ -52,8 +52,9 @@ async fn serve_clients(listener: net::TcpListener, connections: usize) -> io::Re
 /// Sends `packets` packets. Returns the time from the last packet until the server disconnects.
 fn send_then_await_close(address: net::SocketAddr, packets: u32) -> io::Result<Duration> {
     use io::{Read, Write};
-    let mut stream = net::TcpStream::connect(address)?;
-    let (mut last_sent, mut buffer) = (Instant::now(), [0; 16]);
+    // Read before `connect`, because the server's idle timeout can begin before `connect` returns.
+    let mut last_sent = Instant::now();
+    let (mut stream, mut buffer) = (net::TcpStream::connect(address)?, [0; 16]);
     for _ in 0..packets {
         std::thread::sleep(IDLE / 10);
         last_sent = Instant::now();
