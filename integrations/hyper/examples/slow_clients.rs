@@ -47,8 +47,8 @@ async fn serve(listener: net::TcpListener) -> io::Result<u64> {
 /// lifetime of the connection.
 fn ask(address: net::SocketAddr, is_slow: bool) -> io::Result<(bool, Duration)> {
     const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    let mut stream = net::TcpStream::connect(address)?;
     let start = Instant::now();
+    let mut stream = net::TcpStream::connect(address)?;
     if is_slow {
         for byte in REQUEST {
             thread::sleep(HEADER_TIMEOUT / 10);
