@@ -982,7 +982,7 @@ impl ThreadWheel {
     /// Adds a timer of a client. If the timer was not added, returns `None`, and the client must
     /// call [`engine_with_room`](Self::engine_with_room) before another attempt. While the timer is
     /// pending, the client must not reuse `client_index`. After the add, the client must end the
-    /// borrow of its state and then call
+    /// borrow of its state. Then the client must call
     /// [`end_sleep_for_client_timer`](Self::end_sleep_for_client_timer), which may run the wake
     /// hook.
     #[track_caller]
