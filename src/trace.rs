@@ -40,33 +40,51 @@ pub(crate) enum UndrivenReason {
     ClockStandsStill,
 }
 
+/// Whose wheel is reported.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum UndrivenWheel {
+    /// The wheel of a thread.
+    OfThread,
+    /// A wheel of `Timers::per_worker_with`.
+    OfTimers,
+    /// A `Shard`.
+    Shard,
+}
+
 /// Reports a wheel that no loop drives, on standard error if no subscriber can get the event.
-/// `overdue` says how long a timer is or was overdue. `is_thread_wheel` is false for a `Shard`.
-/// `thread` identifies the owner if `name` is empty. At the end of a thread, calls no subscriber,
-/// because the subscriber's thread-locals may be destroyed.
+/// `overdue` says how long a timer is or was overdue. `thread` identifies the owner if `name` is
+/// empty. At the end of a thread, calls no subscriber, because the subscriber's thread-locals may be
+/// destroyed.
 #[cold]
 pub(crate) fn report_undriven_wheel(
     shard: u32,
     name: &str,
     thread: Option<impl fmt::Debug>,
     overdue: Duration,
-    is_thread_wheel: bool,
+    wheel: UndrivenWheel,
     reason: UndrivenReason,
 ) {
     use UndrivenReason::{
         ClockStandsStill, DroppedAfterLastTurn, DroppedWithoutTurn, Overdue, UsedOnTimersDriver,
     };
-    let advice = if let ClockStandsStill = reason {
-        "move the clock in the condition of `run_until`, or from another thread"
-    } else if let UsedOnTimersDriver = reason {
-        "in a callback, do not add through `local_timer()`: capture a clone of the `ShardRef` and \
-         add through it"
-    } else if is_thread_wheel {
-        "call `local_timer().turn()` in the thread's loop, or `run_until_empty` after the add, or \
-         see `LocalTimer::register_driver`; wheels of `Timers::per_worker_with` need their \
-         `TimersDriver`"
-    } else {
-        "call `Shard::turn` and `Shard::next_expired` in the loop that owns the shard"
+    let advice = match (reason, wheel) {
+        (ClockStandsStill, _) => {
+            "move the clock in the condition of `run_until`, or from another thread"
+        }
+        (UsedOnTimersDriver, _) => {
+            "in a callback, do not add through `local_timer()`: capture a clone of the `ShardRef` \
+             and add through it"
+        }
+        (_, UndrivenWheel::OfThread) => {
+            "call `local_timer().turn()` in the thread's loop, or `run_until_empty` after the add, \
+             or see `LocalTimer::register_driver`"
+        }
+        (_, UndrivenWheel::OfTimers) => {
+            "run the `TimersDriver` that `Timers::per_worker_with` returned"
+        }
+        (_, UndrivenWheel::Shard) => {
+            "call `Shard::turn` and `Shard::next_expired` in the loop that owns the shard"
+        }
     };
     #[cfg(feature = "tracing")]
     {

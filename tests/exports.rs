@@ -175,6 +175,7 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
         (0..3).for_each(|_| poll(&mut timers.sleep(TICK)));
     });
     assert_one_is_overdue(&text, "no driver");
+    assert!(text.contains("run the `TimersDriver`"), "{text}");
 }
 
 #[test]

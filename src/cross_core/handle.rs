@@ -620,7 +620,7 @@ impl fmt::Display for LocalHandle {
 /// drop(deadline);
 /// assert!(local_timer().is_empty());
 /// ```
-#[must_use = "a guard that is dropped at once cancels its timer at once"]
+#[must_use = "bind it to a variable such as `_guard`; `let _ =` cancels the timer at once"]
 #[derive(Debug)]
 pub struct TimerGuard(TimerHandle);
 

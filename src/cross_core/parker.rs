@@ -132,7 +132,8 @@ impl Parker {
     }
 
     pub(crate) fn is_undriven(&self) -> bool {
-        // Relaxed: a report of an overdue timer may come a little early or late.
+        // Relaxed: a report of an overdue timer may come a little early or late, or advise for
+        // another kind of wheel.
         self.sleep_word.load(Ordering::Relaxed) & UNDRIVEN != 0
     }
 

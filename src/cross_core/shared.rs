@@ -22,7 +22,7 @@ use crate::{
     error::{AddError, AddErrorReason},
     gauges::{Gauges, TurnState},
     limits::WAKE_AT_QUEUED_MESSAGES,
-    trace::{self, UndrivenReason},
+    trace::{self, UndrivenReason, UndrivenWheel},
     util::{
         panics::catch_panic_silently,
         prefetch::prefetch,
@@ -172,17 +172,15 @@ impl Shared {
     pub(crate) fn report_undriven_wheel(&self, overdue_nanos: u64, reason: UndrivenReason) {
         if self.gauges.claim_undriven_report(overdue_nanos) {
             let (number, overdue) = (self.number, Duration::from_nanos(overdue_nanos));
-            let is_thread_wheel = self.slab.holds_callbacks;
+            // Only a thread marks its wheel as undriven.
+            let wheel = match (self.slab.holds_callbacks, self.parker.is_undriven()) {
+                (false, _) => UndrivenWheel::Shard,
+                (true, false) => UndrivenWheel::OfTimers,
+                (true, true) => UndrivenWheel::OfThread,
+            };
             let (name, thread) = (&*self.name, self.hooks.unpark_and_get_thread_id());
             catch_panic_silently(|| {
-                trace::report_undriven_wheel(
-                    number,
-                    name,
-                    thread,
-                    overdue,
-                    is_thread_wheel,
-                    reason,
-                );
+                trace::report_undriven_wheel(number, name, thread, overdue, wheel, reason);
             });
         }
     }

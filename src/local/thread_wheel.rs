@@ -1081,12 +1081,12 @@ impl<F> Drop for CatchDropPanic<F> {
 #[cold]
 fn panic_without_driver() -> ! {
     panic!(
-        "no loop drives this thread's wheel, so a future that waits for it would never end: before \
-         the first poll, call `run` of the package for your runtime (corewheel-tokio, -compio, \
-         -monoio, -glommio, -smol), or make a driver by `corewheel::future::drive` (with the \
-         executor's own sleep function) or `LocalTimer::timer_fd`, or call \
-         `local_timer().register_driver()` if your own loop drives the wheel later; in a \
-         work-stealing runtime, use `corewheel_tokio::time` or `corewheel::future::Timers`"
+        "no loop drives this thread's wheel, so this future would wait for ever. With one runtime \
+         per thread, call `run` of its package (corewheel-tokio, -compio, -monoio, -glommio, \
+         -smol). In a work-stealing runtime, use `corewheel_tokio::time` or \
+         `corewheel::future::Timers`. With another executor, use `corewheel::future::drive` with \
+         the executor's own sleep function, or `LocalTimer::timer_fd`. If your own loop turns the \
+         wheel later, call `local_timer().register_driver()` before the first poll"
     );
 }
 

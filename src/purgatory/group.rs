@@ -205,7 +205,11 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// not detect an earlier join of this thread: `register_receiver` does.
     #[track_caller]
     pub(super) fn make_member(&self, index: usize, shards: &[ShardRef]) -> Member<K> {
-        assert!(index < shards.len(), "index {index}, but only {} shards", shards.len());
+        assert!(
+            index < shards.len(),
+            "`PurgatoryGroup::join` got index {index}, but only {} shard(s)",
+            shards.len()
+        );
         assert!(
             shards[index].is_of_this_thread(),
             "shard {index} is not this thread's wheel, or has ended; join on that core's thread"

@@ -464,6 +464,7 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
     assert!(lines[lines.len() - 1].contains("an unnamed thread (ThreadId("), "{text}");
     for (line, (name, call)) in lines.into_iter().zip(expected) {
         assert!(line.contains(name) && line.contains(call), "{line}");
+        assert!(!line.contains("per_worker"), "it is a thread's own wheel: {line}");
     }
 }
 

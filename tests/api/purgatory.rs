@@ -655,7 +655,8 @@ fn an_invalid_join_panics_and_changes_nothing() {
     let all = &cores.cores.shards;
     assert!(refusal(0, 0, all).starts_with("this thread has joined the group before"));
     assert!(refusal(2, 1, all).starts_with("shard 1 is not this thread's wheel, or has ended"));
-    assert_eq!(refusal(2, 3, all), "index 3, but only 3 shards");
+    let message = refusal(2, 3, all);
+    assert_eq!(message, "`PurgatoryGroup::join` got index 3, but only 3 shard(s)");
     assert_eq!(refusal(2, 0, &all[2..]), "joined with 1 shards, but other threads with 3");
     let reversed: Vec<_> = all.iter().rev().cloned().collect();
     let message = refusal(2, 0, &reversed);
