@@ -70,6 +70,9 @@ pub fn local_timer() -> LocalTimer {
 
 /// A reference to the wheel of the current thread, returned by [`local_timer`].
 ///
+/// A wheel with one timer takes about 100 kB of memory: see
+/// [memory](crate::guide::costs#memory).
+///
 /// # Examples
 ///
 /// ```
@@ -84,7 +87,8 @@ pub fn local_timer() -> LocalTimer {
 pub struct LocalTimer(PhantomData<*const UseShardRefOrTimers>);
 
 /// The compiler's error shows this name if code requires a `LocalTimer`, or a future on this
-/// thread's wheel, to be `Send`.
+/// thread's wheel, to be `Send`. The guide names the remedies for tasks: `spawn_local`,
+/// `corewheel_tokio::time` or `Timers`.
 enum UseShardRefOrTimers {}
 
 /// The result of a turn.
@@ -418,8 +422,8 @@ impl LocalTimer {
         }
     }
 
-    /// Returns the moment at which the wheel next needs a turn, or `None` if it needs none. See
-    /// [`Shard::next_deadline`](crate::Shard::next_deadline).
+    /// Returns the moment at which the wheel next needs a turn, even one that only moves timers, or
+    /// `None` if it needs none. See [`Shard::next_deadline`](crate::Shard::next_deadline).
     ///
     /// This call also sends the queued messages of the thread's purgatories.
     ///
@@ -438,8 +442,8 @@ impl LocalTimer {
         ThreadWheel::with(ThreadWheel::next_deadline).ok().flatten()
     }
 
-    /// Returns the time until the [`next_deadline`](Self::next_deadline): zero if that moment has
-    /// passed, `None` if the wheel needs no turn.
+    /// Returns the time until the [`next_deadline`](Self::next_deadline), the next turn that fires
+    /// or moves timers: zero if that moment has passed, `None` if the wheel needs no turn.
     ///
     /// This call announces no sleep: other threads can wake the loop only after
     /// [`prepare_sleep`](Self::prepare_sleep). This call reads the clock, sends the queued messages
@@ -540,9 +544,11 @@ impl LocalTimer {
     ///
     /// With a [`ManualClock`](crate::ManualClock), `is_over` must move the clock, or another thread
     /// must move it and then wake this thread. A clock that has not moved for a second, although a
-    /// timer is pending, is reported once. While a task of a
-    /// [`VirtualTime`](crate::future::VirtualTime) calls `run_until`, the executor does not move
-    /// the clock.
+    /// timer is pending, is reported once.
+    ///
+    /// Call `run_until` outside of async tasks. In a task, it blocks the executor: woken tasks
+    /// cannot run, and a [`VirtualTime`](crate::future::VirtualTime) does not move its clock. So the
+    /// call may never return. In async code, await a [`sleep`](crate::future::sleep).
     ///
     /// # Panics
     ///
@@ -640,8 +646,7 @@ impl LocalTimer {
     /// timer does not wake this thread. So after a remote cancel of the last timer, the call
     /// returns within a second, or within [`Config::drop_cancelled_within`] if that is longer.
     ///
-    /// With a [`ManualClock`](crate::ManualClock), or in a task of a
-    /// [`VirtualTime`](crate::future::VirtualTime), the call usually hangs: see
+    /// With a [`ManualClock`](crate::ManualClock), or in an async task, the call may hang: see
     /// [`run_until`](Self::run_until).
     ///
     /// # Panics

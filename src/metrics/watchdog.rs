@@ -30,7 +30,7 @@ const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(1);
 ///
 /// let report = |stall: &Stall| {
 ///     let place = if stall.is_in_turn { "in a callback" } else { "outside of its turns" };
-///     eprintln!("{} has hung for {:?}, {place}", stall.name, stall.lasted);
+///     eprintln!("wheel {} '{}' has hung for {:?}, {place}", stall.number, stall.name, stall.lasted);
 /// };
 /// let watchdog = Watchdog::start(Duration::from_millis(100), report)?;
 /// # drop(watchdog);
@@ -41,7 +41,8 @@ const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(1);
 pub struct Stall {
     /// The shard's number, as in [`ShardMetrics`](super::ShardMetrics).
     pub number: u32,
-    /// The shard's name.
+    /// The shard's name, which is empty if neither [`Config::name`](crate::Config::name) nor the
+    /// thread has set one.
     pub name: String,
     /// How long the stall has lasted so far.
     pub lasted: Duration,

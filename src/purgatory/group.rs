@@ -32,9 +32,9 @@ type CoreOfKeyFn<K> = dyn Fn(&K) -> usize + Send + Sync;
 /// The purgatories of several cores. Each key belongs to one core, and operations may watch keys of
 /// any core.
 ///
-/// Each core's thread creates the core's purgatory by [`join`](Self::join). Any thread may report
-/// an event by [`notify`](Self::notify), so that each core checks its operations that watch the
-/// key.
+/// Each core's thread creates the core's purgatory by [`join`](Self::join), once and for one type
+/// of operations. Another type needs another group. Any thread may report an event by
+/// [`notify`](Self::notify), so that each core checks its operations that watch the key.
 ///
 /// A core's purgatory ends when its last clone is dropped, at the latest when its thread exits.
 /// When a core's purgatory ends, the other cores check all their operations that watch keys of the

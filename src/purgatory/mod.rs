@@ -637,9 +637,9 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// Creates this thread's purgatory in the group. This thread's wheel must be `shards[index]`.
     ///
     /// `shards` are the wheels of all cores of the group ([`Core::shards`](crate::Core::shards)),
-    /// in the same order on each core. Call `join` once on each core. A core that has not joined
-    /// buffers the watches on its keys, even for ended operations, so add few operations before all
-    /// cores have joined.
+    /// in the same order on each core. Call `join` once on each core, for one type of operations;
+    /// another type needs another group. A core that has not joined buffers the watches on its keys,
+    /// even for ended operations, so add few operations before all cores have joined.
     ///
     /// # Panics
     ///

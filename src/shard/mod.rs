@@ -44,6 +44,8 @@ use crate::{
 /// the thread that owns the shard can add timers. To add timers from other threads, use a
 /// [`ShardRef`](crate::ShardRef) to a thread's `local_timer()`.
 ///
+/// A shard with one timer takes about 200 kB of memory: see [memory](crate::guide::costs#memory).
+///
 /// # Examples
 ///
 /// ```
@@ -641,9 +643,9 @@ impl<T> Shard<T> {
         if self.engine.stats.is_in_pass { self.next_expiry_in_pass() } else { None }
     }
 
-    /// Returns the moment at which the shard next needs a turn, or `None` if it needs none. If a
-    /// remote reset is queued, returns the beginning of the latest turn, so that the loop calls
-    /// `turn` at once.
+    /// Returns the moment at which the shard next needs a turn, even one that only moves timers, or
+    /// `None` if it needs none. If a remote reset is queued, returns the beginning of the latest
+    /// turn, so that the loop calls `turn` at once.
     ///
     /// The returned moment is never after the earliest deadline, but it may be before, because some
     /// turns only move timers between slots:
@@ -669,8 +671,9 @@ impl<T> Shard<T> {
         self.engine.next_turn_instant()
     }
 
-    /// Returns the time until the [`next_deadline`](Self::next_deadline), or zero if it has
-    /// elapsed. Reads the clock, and publishes the shard's [`metrics`](crate::metrics).
+    /// Returns the time until the [`next_deadline`](Self::next_deadline), the next turn that fires
+    /// or moves timers, or zero if that moment has passed. Reads the clock, and publishes the
+    /// shard's [`metrics`](crate::metrics).
     ///
     /// # Examples
     ///

@@ -19,11 +19,10 @@
 //! - **A multi-thread runtime**: [`time`], for sleeps and deadlines of tasks, and [`time::timers`]
 //!   for packages that take [`Timers`](corewheel::future::Timers). By default, each thread's
 //!   futures use a wheel of [`Timers::per_worker`](corewheel::future::Timers::per_worker), and a
-//!   separate thread fires the timers. If most timers fire, pass
-//!   [`Timers::start`](corewheel::future::Timers::start) to [`time::set_default_timers`]. For
-//!   callbacks, use the [`shards`](corewheel::future::Timers::shards) of a `Timers`. A callback on
-//!   a wheel of `per_worker` adds timers through a clone of its [`ShardRef`](corewheel::ShardRef),
-//!   because `local_timer()` returns another wheel there.
+//!   separate thread fires the timers. If most timers fire, keep tokio's own timer. For callbacks,
+//!   use the [`shards`](corewheel::future::Timers::shards) of a `Timers`. A callback on a wheel of
+//!   `per_worker` adds timers through a clone of its [`ShardRef`](corewheel::ShardRef), because
+//!   `local_timer()` returns another wheel there.
 //! - **A program written for `tokio::time`**: [`time`] has the names of `tokio::time`, for both
 //!   runtimes.
 //!

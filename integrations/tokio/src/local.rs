@@ -40,7 +40,8 @@ const DEFAULT_TICK: Duration = Duration::from_micros(100);
 ///
 /// # Panics
 ///
-/// Panics if `run` is called inside another runtime, or if `future` uses `tokio::time`. To use
+/// Panics if `run` is called inside another runtime, unless [`spawn_driver`] would fail. Panics if
+/// `future` or one of its dependencies uses `tokio::time`, because timers are disabled. To use
 /// tokio's timer too, build a runtime with `enable_all` and call [`run_in`].
 ///
 /// # Examples
@@ -210,9 +211,9 @@ fn block_on<F: Future>(
     }))
 }
 
-/// Spawns a task that drives this thread's wheel whenever the current `LocalSet` runs. A thread has
-/// at most one driver of this package. Dropping the handle does not end the task. After an abort,
-/// futures that wait for the wheel stay pending.
+/// Spawns a task that drives this thread's wheel whenever the current `LocalSet` or `LocalRuntime`
+/// runs. A thread has at most one driver of this package. Dropping the handle does not end the task.
+/// After an abort, futures that wait for the wheel stay pending.
 ///
 /// Under load, timers can be late: the task runs after the tasks that became ready before it, and
 /// the runtime polls for events only once per `event_interval`. In [`run`] and [`run_in`], the
@@ -230,8 +231,22 @@ fn block_on<F: Future>(
 ///
 /// # Panics
 ///
-/// Panics if `spawn_driver` is called outside of a `LocalSet`, or the runtime was built without
-/// `enable_io`.
+/// Panics if `spawn_driver` is called outside of a `LocalSet` and a `LocalRuntime`, or the runtime
+/// was built without `enable_io`.
+///
+/// # Examples
+///
+/// ```
+/// use corewheel::future::sleep;
+/// use std::time::Duration;
+///
+/// tokio::runtime::LocalRuntime::new()?.block_on(async {
+///     corewheel_tokio::spawn_driver()?;
+///     tokio::task::spawn_local(sleep(Duration::from_millis(5))).await?;
+///     std::io::Result::Ok(())
+/// })?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[track_caller]
 pub fn spawn_driver() -> io::Result<JoinHandle<io::Result<Infallible>>> {
     let (timer, driver_guard) = register_descriptor()?;

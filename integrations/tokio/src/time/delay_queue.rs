@@ -21,8 +21,9 @@ use super::{Instant, Sleep, current_timers::now, sleep_until, virtual_time::pani
 /// after the next insert. Deadlines are rounded up to a millisecond. Like a [`Sleep`], the queue
 /// measures time by the clock of this thread's [timers](super#which-wheel-a-future-uses).
 ///
-/// Cost: an insert, removal or reset takes constant time, as in a [`Wheel`]. Even a small queue has
-/// the memory of a whole `Wheel`, so prefer one queue with many entries to many queues.
+/// Cost: an insert, removal or reset takes constant time, as in a [`Wheel`]. Even a queue with one
+/// entry takes about 150 kB, the memory of a whole `Wheel`, so prefer one queue with many entries to
+/// many queues.
 ///
 /// # What differs from tokio-util
 ///
