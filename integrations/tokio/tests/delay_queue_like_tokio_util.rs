@@ -6,13 +6,9 @@ mod common;
 #[path = "../../../tests/common/polling.rs"]
 mod polling;
 
-use std::sync::{Arc, Mutex};
-
-use tokio::runtime::Builder;
-
 /// The name of the step, the milliseconds since the start, and the result.
 type Step = (&'static str, u128, u128);
-type Log = Arc<Mutex<Vec<Step>>>;
+type Log = common::Log<Step>;
 
 /// A logged result of tokio-util that equals any result of corewheel.
 const ANY_RESULT: u128 = u128::MAX;
@@ -226,17 +222,8 @@ calls_of!(tokio_util_queue, tokio::time, tokio_util::time::delay_queue);
 
 #[test]
 fn random_queue_calls_give_the_results_of_tokio_util() {
+    let is_equal = |ours: &Step, theirs: &Step| ours == theirs || theirs.2 == ANY_RESULT;
     for seed in 0..100 {
-        let [ours, theirs] = [Log::default(), Log::default()];
-        let log = Arc::clone(&ours);
-        let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
-        runtime.unwrap().block_on(tokio_util_queue::run(seed, Arc::clone(&theirs)));
-        common::run_paused(move || corewheel::run(seed, log));
-        let [ours, theirs] = [ours, theirs].map(|log| log.lock().unwrap().clone());
-        let is_equal = |(ours, theirs): &(&Step, &Step)| ours == theirs || theirs.2 == ANY_RESULT;
-        let equal = ours.iter().zip(&theirs).take_while(is_equal).count();
-        let before = &ours[equal.saturating_sub(4)..equal];
-        let differing = (ours.get(equal), theirs.get(equal));
-        assert_eq!(differing, (None, None), "seed {seed}, after {before:?}");
+        common::assert_equal_logs(seed, corewheel::run, tokio_util_queue::run, is_equal);
     }
 }

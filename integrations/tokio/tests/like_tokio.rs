@@ -4,13 +4,9 @@
 
 mod common;
 
-use std::sync::{Arc, Mutex};
-
-use tokio::runtime::Builder;
-
 /// The task, the name of the step, the milliseconds since the start, and the result.
 type Step = (u64, &'static str, u128, u128);
-type Log = Arc<Mutex<Vec<Step>>>;
+type Log = common::Log<Step>;
 
 /// Defines a module whose `run` runs the tasks of a seed on `$time`, and logs their steps.
 macro_rules! tasks_of {
@@ -58,6 +54,7 @@ macro_rules! tasks_of {
                 for task in tasks {
                     task.await.expect("no panic");
                 }
+                log.lock().unwrap().sort_by_key(|step| step.0);
             }
 
             async fn poll_once<F: Future + ?Sized>(mut future: Pin<&mut F>) -> bool {
@@ -187,25 +184,9 @@ macro_rules! tasks_of {
 tasks_of!(corewheel, corewheel_tokio::time);
 tasks_of!(tokio_time, tokio::time);
 
-fn steps_by_task(log: &Log) -> Vec<Step> {
-    let mut steps = log.lock().unwrap().clone();
-    steps.sort_by_key(|step| step.0);
-    steps
-}
-
 #[test]
 fn random_tasks_run_as_with_tokio() {
     for seed in 0..200 {
-        let [ours, theirs] = [Log::default(), Log::default()];
-        let log = Arc::clone(&ours);
-        common::run_paused(move || corewheel::run(seed, log));
-        let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
-        runtime.unwrap().block_on(tokio_time::run(seed, Arc::clone(&theirs)));
-        let [ours, theirs] = [ours, theirs].map(|log| steps_by_task(&log));
-        for (i, step) in ours.iter().enumerate() {
-            let before = &ours[i.saturating_sub(4)..i];
-            assert_eq!(Some(step), theirs.get(i), "seed {seed}, after {before:?}");
-        }
-        assert_eq!(ours.len(), theirs.len(), "seed {seed}");
+        common::assert_equal_logs(seed, corewheel::run, tokio_time::run, Step::eq);
     }
 }

@@ -4,13 +4,9 @@
 
 mod common;
 
-use std::sync::{Arc, Mutex};
-
-use tokio::{runtime::Builder, task::LocalSet};
-
 /// The milliseconds since the start, the task, the name of the step, and the result.
 type Step = (u128, u64, &'static str, u64);
-type Log = Arc<Mutex<Vec<Step>>>;
+type Log = common::Log<Step>;
 
 /// Defines a module whose `run` runs the tasks of a seed on `$time`, and logs their steps.
 macro_rules! tasks_of {
@@ -217,17 +213,6 @@ tasks_of!(tokio_time, tokio::time);
 #[test]
 fn random_tasks_run_in_the_order_of_tokio() {
     for seed in 0..100 {
-        let [ours, theirs] = [Log::default(), Log::default()];
-        let log = Arc::clone(&ours);
-        common::run_paused(move || corewheel::run(seed, log));
-        let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
-        let tasks = tokio_time::run(seed, Arc::clone(&theirs));
-        LocalSet::new().block_on(&runtime.unwrap(), tasks);
-        let [ours, theirs] = [ours, theirs].map(|log| log.lock().unwrap().clone());
-        for (i, step) in ours.iter().enumerate() {
-            let before = &ours[i.saturating_sub(4)..i];
-            assert_eq!(Some(step), theirs.get(i), "seed {seed}, after {before:?}");
-        }
-        assert_eq!(ours.len(), theirs.len(), "seed {seed}");
+        common::assert_equal_logs(seed, corewheel::run, tokio_time::run, Step::eq);
     }
 }
