@@ -143,62 +143,53 @@ fn growth_during_churn_fills_existing_pages() {
     });
 }
 
+/// Adds `count` timers, on this thread or on another one, and asserts that `cancel_and_sleep` frees
+/// their memory. `cancel_and_sleep` gets the timers and the bytes allocated before their adds.
+fn assert_sleep_frees_memory(count: usize, cancel_and_sleep: impl Fn(Vec<TimerHandle>, i64)) {
+    let core = local_timer().shard_ref();
+    allocate_spare_pages();
+    for from_another_thread in [false, true] {
+        let before = allocated_bytes();
+        let add = || (0..count).map(|_| core.add(HOUR, small_callback())).collect();
+        let timers = if from_another_thread { on_a_thread(add) } else { add() };
+        while local_timer().turn().behind {}
+        let full_bytes = allocated_bytes() - before;
+        cancel_and_sleep(timers, before);
+        let left_bytes = allocated_bytes() - before;
+        assert!(left_bytes <= full_bytes / 10, "{left_bytes} bytes left of {full_bytes}");
+    }
+}
+
 /// Freeing many pages takes several sleeps, so that no sleep begins late.
 #[test]
 fn memory_of_many_timers_is_freed_before_several_sleeps() {
-    const MANY: usize = 64 * 4_096;
     let _alone = run_alone();
     free_garbage();
-    on_a_thread(|| {
-        let core = local_timer().shard_ref();
-        allocate_spare_pages();
-        for from_another_thread in [false, true] {
-            let before = allocated_bytes();
-            let add = || (0..MANY).map(|_| core.add(HOUR, small_callback())).collect::<Vec<_>>();
-            let timers = if from_another_thread { on_a_thread(add) } else { add() };
-            while local_timer().turn().behind {}
-            let full_bytes = allocated_bytes() - before;
-            // Cancels the timers during a turn, which frees only a few pages.
-            core.run(move || cancel_all(&timers));
-            assert_eq!(local_timer().turn().fired, 1);
-            let sleep_is_limited = || local_timer().prepare_sleep().timeout().is_some();
-            assert!(sleep_is_limited());
-            let left_bytes = allocated_bytes() - before;
-            assert!(
-                left_bytes > full_bytes / 4,
-                "{left_bytes} bytes left of {full_bytes} before the first sleep"
-            );
-            while sleep_is_limited() {}
-            let left_bytes = allocated_bytes() - before;
-            assert!(left_bytes <= full_bytes / 10, "{left_bytes} bytes left of {full_bytes}");
-        }
-    });
+    let cancel_and_sleep = |timers: Vec<TimerHandle>, before| {
+        let full_bytes = allocated_bytes() - before;
+        // Cancels the timers during a turn, which frees only a few pages.
+        local_timer().shard_ref().run(move || cancel_all(&timers));
+        assert_eq!(local_timer().turn().fired, 1);
+        let sleep_is_limited = || local_timer().prepare_sleep().timeout().is_some();
+        assert!(sleep_is_limited());
+        let left_bytes = allocated_bytes() - before;
+        assert!(
+            left_bytes > full_bytes / 4,
+            "{left_bytes} bytes left of {full_bytes} before the first sleep"
+        );
+        while sleep_is_limited() {}
+    };
+    on_a_thread(|| assert_sleep_frees_memory(64 * 4_096, cancel_and_sleep));
 }
 
 /// A sleeping loop makes no turns that could free memory.
 #[test]
 fn memory_of_cancelled_timers_is_freed_before_a_long_sleep() {
-    const MANY: usize = 30_000;
     run_alone_in_virtual_time(|_| {
-        let core = local_timer().shard_ref();
-        allocate_spare_pages();
-        for from_another_thread in [false, true] {
-            let before = allocated_bytes();
-            let add = |_| core.add(HOUR, small_callback());
-            let timers: Vec<TimerHandle> = if from_another_thread {
-                let timers = on_a_thread(|| (0..MANY).map(add).collect());
-                while local_timer().turn().behind {}
-                timers
-            } else {
-                (0..MANY).map(add).collect()
-            };
-            let full_bytes = allocated_bytes() - before;
+        assert_sleep_frees_memory(30_000, |timers, _| {
             cancel_all(&timers);
-            drop(timers);
             local_timer().add(HOUR, || ());
             drop(local_timer().prepare_sleep());
-            let left_bytes = allocated_bytes() - before;
-            assert!(left_bytes <= full_bytes / 10, "{left_bytes} bytes left of {full_bytes}");
-        }
+        });
     });
 }
