@@ -1,9 +1,9 @@
 //! Timers on worker wheels: added, moved and dropped on any thread, and fired by the driver.
 
 use std::{
-    future, ptr,
+    future,
     sync::{Arc, Mutex, OnceLock},
-    task::{Context, Poll, RawWaker, RawWakerVTable, Waker},
+    task::{Context, Poll},
     thread,
     time::Duration,
 };
@@ -16,6 +16,7 @@ use corewheel::{
 
 use crate::support::{
     Counter, HOUR, Log, OnDrop, Poller, TICK, assert_ends_soon, on_a_thread, poll_with, waker,
+    waker_whose_clones_panic_in_drop,
 };
 
 const SHUT_DOWN: Poll<Result<(), AddErrorReason>> = Poll::Ready(Err(AddErrorReason::ShutDown));
@@ -213,13 +214,7 @@ fn panics_of_wakers_are_contained() {
 /// The wheel of the `Timers` reports the panic, not a wheel of the thread that polls.
 #[test]
 fn a_panicking_drop_of_a_refused_waker_is_reported_by_its_wheel() {
-    const CLONE: RawWakerVTable =
-        RawWakerVTable::new(|_| unreachable!(), |_| (), |_| (), |_| panic!("as planned"));
-    const ORIGINAL: RawWakerVTable =
-        RawWakerVTable::new(|data| RawWaker::new(data, &CLONE), |_| (), |_| (), |_| ());
-    // SAFETY: there is no data, and the functions use none.
-    #[allow(unsafe_code)]
-    let waker = unsafe { Waker::new(ptr::null(), &ORIGINAL) };
+    let waker = waker_whose_clones_panic_in_drop();
     let reports = Counter::default();
     let config = |_| {
         let report = reports.callback();
