@@ -159,27 +159,29 @@ fn a_timer_does_not_fire_during_a_remote_reset() {
 
 #[test]
 fn a_timer_cancelled_during_a_reset_is_freed_by_its_message() {
-    for (by_owner, consumed) in [
-        (false, ConsumedMessage::Cancelled { has_payload: true }),
-        (true, ConsumedMessage::AlreadyEnded),
+    let shared_timer_state = || (armed(TimerKind::Shared), GENERATION);
+    for ((state, generation), by_owner, consumed) in [
+        (shared_timer_state(), false, ConsumedMessage::Cancelled { has_payload: true }),
+        (shared_timer_state(), true, ConsumedMessage::AlreadyEnded),
+        (remote_timer_state(true), true, ConsumedMessage::AlreadyEnded),
     ] {
-        let state = armed(TimerKind::Shared);
         assert_eq!(
-            state.begin_reset(GENERATION),
+            state.begin_reset(generation),
             BeginResetOutcome::Begun { is_postponable: false }
         );
         if by_owner {
-            assert_eq!(state.cancel_by_owner(GENERATION), Ok(FreeWhen::OnMessage));
+            assert_eq!(state.cancel_by_owner(generation), Ok(FreeWhen::OnMessage));
         } else {
             assert_eq!(
-                state.cancel_remote(GENERATION),
+                state.cancel_remote(generation),
                 (Cancel::Cancelled, StepAfterCancelOrReset::Nothing)
             );
         }
-        assert_eq!((cancel(&state), cancel_by_owner(&state)), (Cancel::Ended, Cancel::Ended));
+        assert_eq!(state.cancel_remote(generation).0, Cancel::Ended);
+        assert_eq!(state.cancel_by_owner(generation), Err(Cancel::Ended));
         assert!(
             !state.is_free()
-                && !state.is_pending(GENERATION)
+                && !state.is_pending(generation)
                 && state.has_unconsumed_remote_cancel() != by_owner
         );
         assert_eq!(
@@ -304,8 +306,13 @@ fn remote_timer_state(is_consumed: bool) -> (StateWord, u64) {
 
 #[test]
 fn the_canceller_of_a_remote_timer_takes_the_payload() {
-    for is_consumed in [true, false] {
-        let (state, generation) = remote_timer_state(is_consumed);
+    // The owner consumes the message about the add before the cancel, during it, or after it.
+    for (is_consumed_before, is_consumed_during, next) in [
+        (true, false, StepAfterCancelOrReset::Push),
+        (false, true, StepAfterCancelOrReset::Push),
+        (false, false, StepAfterCancelOrReset::Nothing),
+    ] {
+        let (state, generation) = remote_timer_state(is_consumed_before);
         assert_eq!(
             state.cancel_remote(generation),
             (Cancel::Cancelled, StepAfterCancelOrReset::TakePayload)
@@ -321,32 +328,14 @@ fn the_canceller_of_a_remote_timer_takes_the_payload() {
             (state.claim(), state.prepare_owner_reset(generation)),
             (ClaimOutcome::AwaitsMessage, None)
         );
-        if !is_consumed {
+        if is_consumed_during {
             assert_eq!(state.consume_message(), ConsumedMessage::Nothing);
         }
         assert!(state.has_unconsumed_remote_cancel() && !state.is_pending(generation));
-        assert_eq!(
-            state.end_reset_or_cancel(ResetBy::OtherThread),
-            Some(StepAfterCancelOrReset::Push)
-        );
+        assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), Some(next));
         assert_eq!(state.consume_message(), ConsumedMessage::Cancelled { has_payload: false });
         assert!(state.is_free());
     }
-}
-
-#[test]
-fn a_cancel_before_admission_sends_no_second_message() {
-    let (state, generation) = remote_timer_state(false);
-    assert_eq!(
-        state.cancel_remote(generation),
-        (Cancel::Cancelled, StepAfterCancelOrReset::TakePayload)
-    );
-    assert_eq!(
-        state.end_reset_or_cancel(ResetBy::OtherThread),
-        Some(StepAfterCancelOrReset::Nothing)
-    );
-    assert_eq!(state.consume_message(), ConsumedMessage::Cancelled { has_payload: false });
-    assert!(state.is_free());
 }
 
 #[test]
@@ -370,15 +359,6 @@ fn a_remote_resetter_of_a_cancelled_timer_takes_the_payload() {
             ConsumedMessage::Cancelled { has_payload: by == ResetBy::Owner }
         );
     }
-}
-
-#[test]
-fn a_payload_taken_by_the_owner_is_not_taken_again() {
-    let (state, generation) = remote_timer_state(true);
-    assert_eq!(state.begin_reset(generation), BeginResetOutcome::Begun { is_postponable: false });
-    assert_eq!(state.cancel_by_owner(generation), Ok(FreeWhen::OnMessage));
-    assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), Some(StepAfterCancelOrReset::Push));
-    assert_eq!(state.consume_message(), ConsumedMessage::AlreadyEnded);
 }
 
 #[test]
