@@ -446,6 +446,7 @@ fn a_shard_ref_to_an_ended_wheel_is_not_own() {
         let reused_number = thread::spawn(move || {
             let number = local_timer().shard_ref().metrics().number;
             assert!(!ended_wheel.is_of_this_thread() && ended_wheel.try_add(TICK, || ()).is_err());
+            assert!(ended_wheel != local_timer().shard_ref() && ended_wheel == ended_wheel.clone());
             number == ended_wheel.metrics().number
         });
         if reused_number.join().expect("no panic") {
