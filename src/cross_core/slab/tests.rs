@@ -147,23 +147,6 @@ fn a_retired_page_has_no_nodes_until_it_is_replaced() {
 }
 
 #[test]
-fn reserved_pages_are_kept() {
-    let (_slab, mut owner_slab) = Slab::new();
-    owner_slab.reserve(9);
-    assert_eq!(owner_slab.page_count(), 5);
-    let indices: Vec<u32> = (1..30).map(|generation| add(&mut owner_slab, generation, 7)).collect();
-    for (index, generation) in indices.into_iter().zip(1..) {
-        cancel_and_free(&mut owner_slab, index, generation);
-    }
-    // The owner's first page is never freed.
-    trim_until(&mut owner_slab, |owner_slab| owner_slab.page_count() == 6);
-    for _ in 0..1_000 {
-        owner_slab.trim_pages();
-        assert_eq!(owner_slab.page_count(), 6);
-    }
-}
-
-#[test]
 fn a_page_is_not_freed_while_a_thread_is_pinned() {
     let (slab, mut owner_slab) = Slab::new();
     let indices: Vec<u32> = (1..20).map(|generation| add(&mut owner_slab, generation, 7)).collect();
