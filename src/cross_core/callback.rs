@@ -222,17 +222,16 @@ impl Drop for Callback {
     }
 }
 
-/// A pointer to a callback in a timer's node, to run, take or drop.
+/// A pointer to a callback in a timer's node, to run or take.
 #[must_use]
 pub(crate) struct CallbackPtr(NonNull<Callback>);
 
 impl CallbackPtr {
     /// # Safety
     ///
-    /// `callback` points to a callback, which no other code uses until [`run`](Self::run),
-    /// [`take_inline_closure`](Self::take_inline_closure) or [`drop_in_place`](Self::drop_in_place)
-    /// has returned. The memory counts as uninitialized after a `take_inline_closure`, after a
-    /// `drop_in_place`, and after the `run` of a one-shot callback.
+    /// `callback` points to a callback, which no other code uses until [`run`](Self::run) or
+    /// [`take_inline_closure`](Self::take_inline_closure) has returned. The memory counts as
+    /// uninitialized after a `take_inline_closure`, and after the `run` of a one-shot callback.
     #[inline]
     pub(crate) unsafe fn new(callback: NonNull<Callback>) -> Self {
         Self(callback)
@@ -261,12 +260,6 @@ impl CallbackPtr {
         // SAFETY: the vtable's address shows that the callback was built from a `C`. No other code
         // uses the callback (promised to `new`).
         unsafe { take_closure::<C>(self.0) }
-    }
-
-    #[inline]
-    pub(crate) fn drop_in_place(self) {
-        // SAFETY: the callback exists, and no other code uses it (both promised to `new`).
-        unsafe { self.0.drop_in_place() }
     }
 }
 

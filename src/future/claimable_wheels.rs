@@ -74,7 +74,7 @@ use crate::{
         handle::{self, Cancel, TimerHandle},
         hooks::PanicPlace,
         shared::Shared,
-        slab::{ClaimedTimer, OwnerSlab, Slab},
+        slab::{ClaimedTimer, OwnerNodeRef, Slab},
         state::TimerKind,
     },
     error::{AddErrorReason, ConfigError},
@@ -310,18 +310,18 @@ impl ClaimableWheel {
     #[inline]
     pub(super) fn cancel(&self, handle: TimerHandle) -> Option<Cancel> {
         let mut claimed_wheel = self.claim_with_retries()?;
-        let cancel_result = claimed_wheel.engine.cancel(handle, OwnerSlab::needs_drop);
-        let free_when = cancel_result.ok().flatten();
-        let callback = free_when.map(|free_when| {
-            claimed_wheel.engine.take_payload_cancelled_by_owner(handle, free_when)
-        });
+        let take_callback = |node: OwnerNodeRef<'_, _>| node.take_payload();
+        let cancel_result = claimed_wheel.engine.cancel(handle, take_callback);
         // Publishes the number of live timers now, because remote adds may need the freed capacity.
         claimed_wheel.engine.publish_live_count();
         drop(claimed_wheel);
-        if let Some(callback) = callback {
-            self.shared.hooks.drop_catching_panic(callback);
-        }
-        Some(cancel_result.map_or_else(|answer| answer, |_| Cancel::Cancelled))
+        Some(match cancel_result {
+            Ok(callback) => {
+                self.shared.hooks.drop_catching_panic(callback);
+                Cancel::Cancelled
+            }
+            Err(answer) => answer,
+        })
     }
 
     /// Claims the wheel and resets a pending timer to the deadline `nanos`. Returns `None` if all

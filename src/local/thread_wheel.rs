@@ -26,7 +26,7 @@ use crate::{
         hooks::PanicPlace,
         shared::Shared,
         slab::{ClaimedTimer, OwnerNodeRef, OwnerSlab, Slab},
-        state::{FreeWhen, TimerKind},
+        state::TimerKind,
     },
     error::{AddErrorReason, ConfigError},
     limits::SHORT_OVERDUE_GRACE_NANOS,
@@ -119,8 +119,6 @@ pub(crate) struct ThreadWheel {
     engine: RefCell<Engine<Callback>>,
     pub(crate) shared: Arc<Shared>,
     driver_state: Cell<DriverState>,
-    /// The number of cancels in progress that drop a callback in its timer's node.
-    in_place_drop_count: Cell<u32>,
     /// The number of `TimerFd`s, tasks and calls of `run_until` that drive the wheel.
     driver_count: Cell<u32>,
     /// The wakers of driving tasks. A task adds its waker before it announces a sleep.
@@ -175,7 +173,6 @@ impl ThreadWheel {
             engine: RefCell::new(engine),
             shared,
             driver_state: Cell::new(DriverState::NoDriverExpected),
-            in_place_drop_count: Cell::new(0),
             driver_count: Cell::new(0),
             driver_task_wakers: RefCell::default(),
             next_driver_task_id: Cell::new(0),
@@ -947,32 +944,19 @@ impl ThreadWheel {
 
     pub(crate) fn cancel(handle: TimerHandle) -> Cancel {
         let cancel_result = Self::with(|wheel| {
-            let mut engine = wheel.engine.borrow_mut();
-            match engine.cancel(handle, OwnerSlab::needs_drop) {
-                Ok(None) => {
-                    drop(engine);
-                    wheel.publish_live_count_unless_awake();
+            let mut callback = None;
+            let take_callback = |node: OwnerNodeRef<'_, Callback>| {
+                if OwnerSlab::needs_drop(node) {
+                    callback = Some(node.take_payload());
                 }
-                Ok(Some(FreeWhen::Now)) => {
-                    let callback = engine.cancelled_callback(handle.index());
-                    drop(engine);
-                    wheel.publish_live_count_unless_awake();
-                    wheel.in_place_drop_count.update(|drops| drops + 1);
-                    wheel.shared.hooks.catch_panic(PanicPlace::Drop, || callback.drop_in_place());
-                    wheel.in_place_drop_count.update(|drops| drops - 1);
-                    wheel.engine.borrow_mut().free_node(handle.index(), handle.generation);
-                }
-                Ok(Some(FreeWhen::OnMessage)) => {
-                    // The callback's destructor may run a turn, which may consume the timer's
-                    // message and free the node. So this code takes the callback out of the node
-                    // before it drops the callback.
-                    let callback =
-                        engine.take_payload_cancelled_by_owner(handle, FreeWhen::OnMessage);
-                    drop(engine);
-                    wheel.publish_live_count_unless_awake();
-                    wheel.shared.hooks.drop_catching_panic(callback);
-                }
-                Err(answer) => return answer,
+            };
+            if let Err(answer) = wheel.with_engine(|engine| engine.cancel(handle, take_callback)) {
+                return answer;
+            }
+            wheel.publish_live_count_unless_awake();
+            if callback.is_some() {
+                // The assignment drops the callback without moving it again.
+                wheel.shared.hooks.catch_panic(PanicPlace::Drop, || callback = None);
             }
             Cancel::Cancelled
         });
@@ -1093,13 +1077,11 @@ fn panic_without_driver() -> ! {
 impl Drop for ThreadWheel {
     fn drop(&mut self) {
         let _ = THREAD_WHEEL_PTR.try_with(|pointer| pointer.set(None));
-        if matches!(self.driver_state.get(), DriverState::InTurn)
-            || self.in_place_drop_count.get() > 0
-        {
-            // A callback or its destructor has called `process::exit`, which drops this wheel.
-            // Scoped threads that the callback started may still use its captures in the timer's
-            // node, so the nodes are leaked. The state is `InTurn` whenever a callback runs,
-            // because `drain` panics during a turn.
+        if let DriverState::InTurn = self.driver_state.get() {
+            // A callback has called `process::exit`, which drops this wheel. Scoped threads that
+            // the callback started may still use its captures in the timer's node, so the nodes are
+            // leaked. The state is `InTurn` whenever a callback runs, because `drain` panics during
+            // a turn.
             mem::forget(Arc::clone(&self.shared));
         }
         if let DriverState::DriverExpected = self.driver_state.get()

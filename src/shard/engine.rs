@@ -21,7 +21,7 @@ use crate::{
     config::Config,
     cross_core::{
         call_site::{CallSite, TimerOrigin},
-        callback::{BuildInPlace, Callback, CallbackPtr},
+        callback::{BuildInPlace, Callback},
         handle::TimerHandle,
         hooks::Hooks,
         mailbox::{Backlog, MessageKind, MessagePhase},
@@ -306,23 +306,16 @@ impl<T> Engine<T> {
         Ok(self.handle_template.with_index_and_generation(index, generation))
     }
 
-    /// Cancels a timer of this shard. A cancel during a run of a periodic timer prevents later
-    /// runs. Returns an error if the timer is running or has ended. If the cancel succeeds, returns
-    /// one of these:
-    ///
-    /// - `None`: `wants_payload` returned false. This call has freed the node without dropping the
-    ///   payload.
-    /// - [`FreeWhen::Now`]: `wants_payload` returned true. The caller must call
-    ///   [`take_payload_cancelled_by_owner`](Self::take_payload_cancelled_by_owner), or drop the
-    ///   payload in place and [free](Self::free_node) the node.
-    /// - [`FreeWhen::OnMessage`]: the node stays in use until a message about the timer is
-    ///   consumed. The caller must call `take_payload_cancelled_by_owner`.
+    /// Cancels a timer of this shard, and returns the result of `take_payload`. A cancel during a
+    /// run of a periodic timer prevents later runs. This call does not drop the payload, so
+    /// `take_payload` must move out a payload that has a destructor. Returns an error if the timer
+    /// is running or has ended.
     #[inline(always)]
-    pub(crate) fn cancel(
+    pub(crate) fn cancel<R>(
         &mut self,
         handle: TimerHandle,
-        wants_payload: impl FnOnce(OwnerNodeRef<'_, T>) -> bool,
-    ) -> Result<Option<FreeWhen>, Cancel> {
+        take_payload: impl FnOnce(OwnerNodeRef<'_, T>) -> R,
+    ) -> Result<R, Cancel> {
         let (index, generation) = (handle.index(), handle.generation);
         if !self.nodes.try_adopt_page_of(index, generation) {
             return Err(Cancel::Ended);
@@ -330,16 +323,14 @@ impl<T> Engine<T> {
         let node = self.nodes.entry(index);
         let free_when = node.state().cancel_by_owner(generation)?;
         if free_when == FreeWhen::OnMessage {
-            return Ok(Some(self.unlink_and_free_on_message(index)));
+            self.unlink_and_free_on_message(index);
+            return Ok(take_payload(self.nodes.entry(index)));
         }
-        let wants_payload = wants_payload(node);
         self.wheel.unlink(&self.nodes, node);
         self.stats.count_cancelled();
-        if wants_payload {
-            return Ok(Some(free_when));
-        }
+        let result = take_payload(node);
         self.free_node(index, generation);
-        Ok(None)
+        Ok(result)
     }
 
     /// Cancels a [`Private`](TimerKind::Private) timer of this shard, and returns the result of
@@ -362,19 +353,6 @@ impl<T> Engine<T> {
         Some(result)
     }
 
-    #[inline(always)]
-    pub(crate) fn take_payload_cancelled_by_owner(
-        &mut self,
-        handle: TimerHandle,
-        free_when: FreeWhen,
-    ) -> T {
-        let payload = self.nodes.entry(handle.index()).take_payload();
-        if let FreeWhen::Now = free_when {
-            self.free_node(handle.index(), handle.generation);
-        }
-        payload
-    }
-
     /// Frees the node of an ended timer. The caller must already have counted the timer's end in
     /// `stats`.
     #[inline]
@@ -388,7 +366,7 @@ impl<T> Engine<T> {
     /// Counts and unlinks a cancelled timer. The owner frees the node when it consumes the message
     /// about the timer.
     #[cold]
-    fn unlink_and_free_on_message(&mut self, index: u32) -> FreeWhen {
+    fn unlink_and_free_on_message(&mut self, index: u32) {
         let node = self.nodes.entry(index);
         if node.is_not_admitted() {
             self.stats.count_cancelled_before_admission(&self.shared.admission_limit);
@@ -396,7 +374,6 @@ impl<T> Engine<T> {
             self.wheel.unlink_if_linked(&self.nodes, node);
             self.stats.count_cancelled();
         }
-        FreeWhen::OnMessage
     }
 
     /// Prefetches the node of a timer that is about to be reset, so that its cache miss overlaps
@@ -1296,13 +1273,6 @@ impl<T> Engine<T> {
 }
 
 impl Engine<Callback> {
-    /// Returns a pointer to the callback of a cancelled timer. The callback stays in the timer's
-    /// node: the caller drops it in place, and then [frees](Self::free_node) the node.
-    #[inline]
-    pub(crate) fn cancelled_callback(&self, index: u32) -> CallbackPtr {
-        OwnerSlab::cancelled_callback(self.nodes.entry(index))
-    }
-
     /// Returns the next callback for the caller to run or drop, if a pass has begun. If no callback
     /// is left, ends the pass and returns `None`.
     pub(crate) fn next_callback_step(&mut self) -> Option<UserCodeStep<Callback>> {

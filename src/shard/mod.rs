@@ -24,7 +24,7 @@ use crate::{
         call_site::CallSite,
         callback::MoveIntoPlace,
         handle::TimerHandle,
-        slab::{ClaimedTimer, Slab},
+        slab::{ClaimedTimer, OwnerNodeRef, Slab},
         state::TimerKind,
     },
     error::{AddError, AddErrorReason, ConfigError},
@@ -268,8 +268,8 @@ impl<T> Shard<T> {
         if handle.shard() != self.engine.handle_template.shard() {
             return None;
         }
-        let free_when = self.engine.cancel(handle, |_| true).ok().flatten()?;
-        Some(self.engine.take_payload_cancelled_by_owner(handle, free_when))
+        let take_payload = |node: OwnerNodeRef<'_, T>| node.take_payload();
+        self.engine.cancel(handle, take_payload).ok()
     }
 
     /// Resets a pending timer of this shard to an earlier or later deadline. The handle stays

@@ -504,8 +504,8 @@ impl OwnerSlab<Callback> {
     }
 
     /// Returns a pointer to the callback of a timer that was just cancelled. The callback stays in
-    /// the node: the caller must drop it in place or take it before the node is freed, unless the
-    /// callback needs no drop.
+    /// the node: the caller must take it before the node is freed, unless the callback needs no
+    /// drop.
     #[inline]
     pub(crate) fn cancelled_callback(node: OwnerNodeRef<'_, Callback>) -> CallbackPtr {
         // SAFETY: the owner has just cancelled the timer, so the payload is present, and no other
