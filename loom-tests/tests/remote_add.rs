@@ -177,6 +177,28 @@ fn the_later_of_two_resets_around_admission_wins() {
     });
 }
 
+/// Loom does not see the order of the `std` mutex, so only the state word orders the adder's writes
+/// before the owner's reset.
+#[test]
+fn the_owners_reset_before_admission_sees_the_adders_writes() {
+    explore(12, || {
+        let (clock, core) = install_core();
+        let [post, posted] = shared_clones(std::sync::Mutex::new(None::<TimerHandle>));
+        let adder = race(move || {
+            *posted.lock().unwrap() = Some(core.add_periodic(TICK, || ()));
+            thread::yield_now();
+        });
+        thread::yield_now();
+        let early = *post.lock().unwrap();
+        let is_reset = early.is_some_and(|handle| handle.reset(TICK * 2));
+        adder.join().unwrap();
+        let expected: &[_] = if is_reset { &[2, 3] } else { &[1, 2, 3] };
+        assert_eq!(turn_and_log_runs(&clock, 3), expected);
+        assert_eq!(post.lock().unwrap().map(TimerHandle::cancel), Some(Cancel::Cancelled));
+        assert_all_ended(&local_timer().counts(), 1);
+    });
+}
+
 #[test]
 fn a_cancel_around_the_first_run_prevents_further_runs() {
     explore(3_300, || {

@@ -572,14 +572,11 @@ impl Model {
         timer.state = State::Ended;
         shard.cancelled += 1;
         if is_owner {
-            // The owner's cancel of an unadmitted timer also counts the timer as added.
-            if std::mem::take(&mut timer.unadmitted) {
-                shard.unadmitted = shard.unadmitted.saturating_sub(1);
-            }
             if let Some(turn) = &mut shard.turn {
                 turn.cancelled += 1;
                 turn.callback_operations += 1;
             }
+            self.record_counted_as_added(id);
         } else {
             shard.needless_turns_allowed += 1;
             shard.uncollected += u64::from(!timer.unadmitted);
@@ -592,6 +589,14 @@ impl Model {
                 }
             }
             self.enqueue(id, false);
+        }
+    }
+
+    /// Records that the owner's cancel or reset has counted an unadmitted timer as added.
+    fn record_counted_as_added(&mut self, id: Id) {
+        let (timer, shard) = self.timer_and_shard(id);
+        if std::mem::take(&mut timer.unadmitted) {
+            shard.unadmitted = shard.unadmitted.saturating_sub(1);
         }
     }
 
@@ -630,11 +635,14 @@ impl Model {
             self.unlink(id);
             let may_be_postponable =
                 std::mem::replace(&mut self.timers[id as usize].may_be_postponable, !is_owner);
-            if !is_owner {
+            if is_owner {
+                self.record_counted_as_added(id);
+                if let Some(turn) = &mut self.shards[shard].turn {
+                    turn.callback_operations += 1;
+                }
+            } else {
                 self.shards[shard].is_queue_uncertain |= may_be_postponable;
                 self.enqueue(id, true);
-            } else if let Some(turn) = &mut self.shards[shard].turn {
-                turn.callback_operations += 1;
             }
             let due = self.due(shard, now, add_method, delays);
             self.link(id, due, is_owner);

@@ -17,7 +17,7 @@ use crate::{
         parker::{Parker, SleepId},
         reclaim::{Protected, pin},
         slab::{ArmedNode, NodeView, Slab, TakenNode},
-        state::{BeginResetOutcome, Cancel, ResetBy, StepAfterCancelOrReset, TimerStatus},
+        state::{BeginResetOutcome, Cancel, StepAfterCancelOrReset, TimerStatus},
     },
     error::{AddError, AddErrorReason},
     gauges::{Gauges, TurnState},
@@ -498,7 +498,7 @@ impl Protected<'_, Shared> {
                 }
             }
         }
-        let mut next_step = node.state.end_reset_or_cancel(ResetBy::OtherThread);
+        let mut next_step = node.state.end_reset_or_cancel();
         if next_step == Some(StepAfterCancelOrReset::TakePayload) {
             next_step = Some(node.take_remote_payload(payload_out));
         }

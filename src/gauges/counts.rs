@@ -52,9 +52,10 @@ counts! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     #[non_exhaustive]
     pub struct Counts {
-        /// Timers added. A remote add is counted when the owner consumes its message. Each closure
-        /// of [`ShardRef::run`](crate::ShardRef) also counts as a timer, and so do some internal
-        /// messages, such as a batch of a [`PurgatoryGroup`](crate::purgatory::PurgatoryGroup).
+        /// Timers added. A remote add is counted when the owner consumes its message, or cancels or
+        /// resets the timer before. Each closure of [`ShardRef::run`](crate::ShardRef) also counts
+        /// as a timer, and so do some internal messages, such as a batch of a
+        /// [`PurgatoryGroup`](crate::purgatory::PurgatoryGroup).
         pub added: u64,
         /// Timers that were added and have not ended, plus the cancelled timers in `uncollected`. A
         /// periodic timer is live during its runs too.

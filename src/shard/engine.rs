@@ -24,15 +24,12 @@ use crate::{
         callback::{BuildInPlace, Callback},
         handle::TimerHandle,
         hooks::Hooks,
-        mailbox::{Backlog, MessageKind, MessagePhase},
+        mailbox::{Backlog, MessagePhase},
         reclaim::{self, pin},
         registry,
         shared::Shared,
         slab::{self, ClaimedTimer, NodeView, OwnerNodeRef, OwnerSlab, Slab},
-        state::{
-            BeginResetOutcome, Cancel, ClaimOutcome, CloseOutcome, ConsumedMessage, FreeWhen,
-            ResetBy, StepAfterCancelOrReset, TimerKind,
-        },
+        state::{Cancel, ClaimOutcome, CloseOutcome, ConsumedMessage, FreeWhen, TimerKind},
     },
     error::{AddErrorReason, ConfigError},
     gauges::Counts,
@@ -408,11 +405,12 @@ impl<T> Engine<T> {
         if !self.nodes.try_adopt_page_of(index, generation) {
             return false;
         }
-        let node = self.nodes.entry(index);
-        if handle.is_remotely_added() && node.is_not_admitted() {
-            return self.reset_before_admission(handle, due);
-        }
+        let mut node = self.nodes.entry(index);
         let Some(is_periodic) = node.state().prepare_owner_reset(generation) else { return false };
+        if node.is_not_admitted() {
+            self.admit_before_reset(index, is_periodic);
+            node = self.nodes.entry(index);
+        }
         self.stats.counts.resets += 1;
         self.wheel.reset_or_link(&self.nodes, node, self.clock.tick_length.deadline_tick(due));
         if is_periodic {
@@ -423,38 +421,21 @@ impl<T> Engine<T> {
         true
     }
 
-    /// Resets a remotely added timer that the owner has not yet *admitted* (see the module `slab`).
-    /// This reset has the same steps as a remote reset. Returns false if the timer has ended.
+    /// Admits a remotely added timer (see the module `slab`) that the owner resets before it has
+    /// consumed the message about the add.
     #[cold]
     #[inline(never)]
-    fn reset_before_admission(&mut self, handle: TimerHandle, due: u64) -> bool {
-        let index = handle.index();
-        let node = self.nodes.entry(index);
-        match node.state().begin_reset(handle.generation) {
-            BeginResetOutcome::Refused => return false,
-            // Another thread is resetting the timer, and that thread's deadline replaces `due`.
-            BeginResetOutcome::Superseded => (),
-            BeginResetOutcome::Begun { .. } => {
-                let Reading { min, max } = self.clock.latest_reading;
-                node.requested_deadline().store_nanos(due);
-                // A periodic timer counts its period from `linked_deadline`. A one-shot timer does
-                // not use `linked_deadline` before the timer is *postponable* (see the module
-                // `state`).
-                node.linked_deadline()
-                    .store_nanos(self.clock.tick_length.period_start_after_reset(due, min, max));
-                if node.state().end_reset_or_cancel(ResetBy::Owner)
-                    == Some(StepAfterCancelOrReset::Push)
-                {
-                    let _ = self.shared.mailbox.push(
-                        index,
-                        node.mailbox_link(),
-                        MessageKind::AddedOrReset,
-                    );
-                }
-            }
+    fn admit_before_reset(&mut self, index: u32, is_periodic: bool) {
+        if is_periodic {
+            // Before a periodic timer's admission, its node's `deadline` holds the period.
+            self.nodes.schedule_mut(index).period = self.nodes.entry(index).deadline().get();
         }
-        self.stats.counts.resets += 1;
-        true
+        self.nodes.entry(index).admit(self.clock.latest_reading.min);
+        self.stats.counts.added += 1;
+        self.stats.live_count += 1;
+        if self.live_limit < INDEX_MAX {
+            self.publish_live_count_after_admitting(1);
+        }
     }
 
     /// Lets other threads cancel and reset a private timer from now on, if it is pending.

@@ -21,7 +21,7 @@ use crate::{
         mailbox::MessageKind,
         reclaim::tests::attempts,
         shared::{RemoteOutcome, RemotelyAddedId, Shared},
-        state::{BeginResetOutcome, Cancel, ResetBy, StepAfterCancelOrReset},
+        state::{BeginResetOutcome, Cancel, StepAfterCancelOrReset},
     },
     error::AddErrorReason,
     limits::{INDEX_MAX, OWNER_GENERATION_MAX, POSTPONABLE_PER_SLOT_MAX},
@@ -309,7 +309,7 @@ fn the_owner_cancels_and_resets_timers_before_admission() {
     assert!(shard.reset(reset, TICK * 5));
     assert!(shard.cancel(cancelled).is_none() && reset.is_pending());
     let counts = shard.counts();
-    assert_eq!((counts.added, counts.cancelled, counts.live, counts.queued), (1, 1, 0, 2));
+    assert_eq!((counts.added, counts.cancelled, counts.live, counts.queued), (2, 1, 1, 2));
     clock.advance(TICK * 4);
     assert_eq!((turn_and_count_fired(&mut shard), shard.counts().queued), (0, 0));
     clock.advance(TICK);
@@ -332,7 +332,7 @@ fn with_remote_reset(
         );
         between(shard);
         node.requested_deadline().store_nanos(3_000_000);
-        let next = node.state.end_reset_or_cancel(ResetBy::OtherThread);
+        let next = node.state.end_reset_or_cancel();
         if next == Some(StepAfterCancelOrReset::Push) {
             let _ =
                 shared.mailbox.push(timer.index(), node.mailbox_link, MessageKind::AddedOrReset);

@@ -21,8 +21,10 @@
 //! if necessary: it adds the page to its private table. When it consumes the message, the owner
 //! *admits* the timer: it counts the timer as live, and links the node into its wheel or fires the
 //! timer. If another thread is resetting the timer during the admission, the owner links the node
-//! only when it consumes that thread's message. After the timer has ended and its last message was
-//! consumed, the owner returns the node to the free list of its page.
+//! only when it consumes that thread's message. If the owner resets the timer before it consumes
+//! the message, the owner admits the timer then, and links the node at the new deadline. After the
+//! timer has ended and its last message was consumed, the owner returns the node to the free list
+//! of its page.
 //!
 //! # Generations
 //!
@@ -98,7 +100,7 @@ use crate::{
         callback::{BuildInPlace, Callback, IntoCallback, SendCallback, take_closure},
         mailbox::MailboxLink,
         reclaim::{EpochPointer, Pinned},
-        state::{ResetBy, StateWord, StepAfterCancelOrReset},
+        state::{StateWord, StepAfterCancelOrReset},
     },
     limits::{INDEX_MAX, OWNER_GENERATION_MAX, PAGE_BITS, SPARE_PAGES},
     util::{
@@ -424,9 +426,7 @@ impl NodeView<'_> {
         let callback = unsafe { page.nodes[self.place_in_page].payload().read() };
         // SAFETY: `TakenNode::arm` has armed the timer, and accepts only a callback that is `Send`.
         *payload_out = Some(unsafe { SendCallback::assume_send(callback) });
-        self.state
-            .end_reset_or_cancel(ResetBy::OtherThread)
-            .unwrap_or(StepAfterCancelOrReset::Nothing)
+        self.state.end_reset_or_cancel().unwrap_or(StepAfterCancelOrReset::Nothing)
     }
 }
 

@@ -67,8 +67,7 @@
 //! | `consume_message` | any other, queued | not queued |
 //! | `end_at_close` | `Private`, `Armed`, `Resetting`, `Cancelled`, `Cancelling` | `Idle` |
 //!
-//! Other threads make the transitions below. To reset a remote timer that the owner has not
-//! *admitted* yet (`slab`), the owner also uses `begin_reset` and `end_reset_or_cancel`.
+//! Other threads make these transitions:
 //!
 //! | method | from | to |
 //! |---|---|---|
@@ -81,7 +80,7 @@
 //! | `begin_reset` | `Armed` | `Resetting` |
 //! | `end_reset_or_cancel` | `Resetting` | `Armed`, queued, new deadline |
 //! | `end_reset_without_message` | `Resetting`, postponable | `Armed`, new deadline, postponable |
-//! | `end_reset_or_cancel` with `ResetBy::OtherThread` | `Cancelling`, added and cancelled by other threads, payload not taken | payload taken |
+//! | `end_reset_or_cancel` | `Cancelling`, added and cancelled by other threads, payload not taken | payload taken |
 //! | `end_reset_or_cancel` | any other `Cancelling` | `Cancelled`, queued |
 //!
 //! # Exactly one ending
@@ -130,10 +129,13 @@
 //! A remote reset takes effect between its two CASes: to `Resetting`, and out of it. A cancel
 //! between a reset's CASes is ordered after the reset. A reset that finds the timer `Resetting`
 //! writes nothing and returns true: it is ordered directly before the reset in progress, whose
-//! deadline takes effect. The owner's reset of an admitted timer clears *new deadline*, so it
-//! overrides an earlier remote reset. A remote reset in progress is ordered after the owner's
-//! reset, so the remote deadline takes effect. A resetting thread that stalls delays no other
-//! timer.
+//! deadline takes effect. The owner's reset clears *new deadline*, so it overrides the add and any
+//! earlier reset by other threads. A remote reset in progress is ordered after the owner's reset,
+//! so the remote deadline takes effect. A resetting thread that stalls delays no other timer.
+//!
+//! A pending remote timer that the owner has not *admitted* (`slab`) has a *new deadline*, because
+//! the owner admits the timer whenever it clears this flag. So the owner's first reset of such a
+//! timer clears the flag, and acquires the adder's writes (S3).
 //!
 //! If the shard ends between a reset's two CASes, the reset returns false, although resets that
 //! found the timer `Resetting` may have returned true. After a failed reset, the owner hands the
@@ -413,13 +415,6 @@ pub(crate) enum StepAfterCancelOrReset {
     TakePayload,
     /// Do nothing: no message is needed, or a message is queued or will be pushed.
     Nothing,
-}
-
-/// Tells which thread calls [`end_reset_or_cancel`](StateWord::end_reset_or_cancel).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ResetBy {
-    Owner,
-    OtherThread,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -754,8 +749,9 @@ impl StateWord {
                 }
                 _ => return None,
             };
-            // Acquire (S3): an earlier remote reset is ordered before this reset. Relaxed: a failed
-            // CAS is retried.
+            // Acquire (S3): an earlier remote reset is ordered before this reset. If the owner has
+            // not admitted the timer, the owner sees the adder's writes. Relaxed: a failed CAS is
+            // retried.
             if new_word == word
                 || self.cas(word, new_word, Ordering::Acquire, Ordering::Relaxed).is_ok()
             {
@@ -985,7 +981,7 @@ impl StateWord {
     /// Ends a reset, or a cancel in which this thread has taken the payload. Returns the next step,
     /// or `None` if the shard has ended since the reset or cancel began.
     #[inline]
-    pub(crate) fn end_reset_or_cancel(&self, reset_by: ResetBy) -> Option<StepAfterCancelOrReset> {
+    pub(crate) fn end_reset_or_cancel(&self) -> Option<StepAfterCancelOrReset> {
         let word = self.load_relaxed();
         if Phase::from_word(word) == Phase::Resetting {
             let new_word = Phase::Armed.set_in_word(word) | NEW_DEADLINE | QUEUED;
@@ -994,19 +990,18 @@ impl StateWord {
                 return Some(StepAfterCancelOrReset::push_unless_queued(word));
             }
         }
-        self.end_reset_or_cancel_slow(reset_by)
+        self.end_reset_or_cancel_slow()
     }
 
     #[inline(never)]
-    fn end_reset_or_cancel_slow(&self, reset_by: ResetBy) -> Option<StepAfterCancelOrReset> {
+    fn end_reset_or_cancel_slow(&self) -> Option<StepAfterCancelOrReset> {
         loop {
             let word = self.load_relaxed();
             let new_word = match Phase::from_word(word) {
                 Phase::Resetting => Phase::Armed.set_in_word(word) | NEW_DEADLINE | QUEUED,
+                // If another thread added the timer, its payload is `Send`.
                 Phase::Cancelling
-                    if reset_by == ResetBy::OtherThread
-                        // Another thread added the timer, so its payload is `Send`.
-                        && (word >> GENERATION_SHIFT) & REMOTE_GENERATION_BIT != 0
+                    if (word >> GENERATION_SHIFT) & REMOTE_GENERATION_BIT != 0
                         && word & (PAYLOAD_TAKEN | CANCELLED_BY_OWNER) == 0 =>
                 {
                     word | PAYLOAD_TAKEN

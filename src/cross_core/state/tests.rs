@@ -19,7 +19,7 @@ fn with_new_deadline(kind: TimerKind) -> StateWord {
 /// refused.
 fn reset_remotely(state: &StateWord) -> Option<StepAfterCancelOrReset> {
     (state.begin_reset(GENERATION) == BeginResetOutcome::Begun { is_postponable: false })
-        .then(|| state.end_reset_or_cancel(ResetBy::OtherThread).expect("the shard lives"))
+        .then(|| state.end_reset_or_cancel().expect("the shard lives"))
 }
 
 fn fire(state: &StateWord) -> ClaimedRun {
@@ -153,7 +153,7 @@ fn a_timer_does_not_fire_during_a_remote_reset() {
     assert!(state.is_pending(GENERATION));
     assert_eq!(state.claim(), ClaimOutcome::AwaitsMessage);
     assert_eq!(state.prepare_owner_reset(GENERATION), Some(false));
-    assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), Some(StepAfterCancelOrReset::Push));
+    assert_eq!(state.end_reset_or_cancel(), Some(StepAfterCancelOrReset::Push));
     assert_eq!(state.claim(), ClaimOutcome::NewDeadline { is_periodic: false });
 }
 
@@ -184,10 +184,7 @@ fn a_timer_cancelled_during_a_reset_is_freed_by_its_message() {
                 && !state.is_pending(generation)
                 && state.has_unconsumed_remote_cancel() != by_owner
         );
-        assert_eq!(
-            state.end_reset_or_cancel(ResetBy::OtherThread),
-            Some(StepAfterCancelOrReset::Push)
-        );
+        assert_eq!(state.end_reset_or_cancel(), Some(StepAfterCancelOrReset::Push));
         assert_eq!(state.consume_message(), consumed);
         assert!(state.is_free());
     }
@@ -211,7 +208,7 @@ fn a_message_consumed_during_a_reset_is_followed_by_another() {
     let state = with_new_deadline(TimerKind::Shared);
     assert_eq!(state.begin_reset(GENERATION), BeginResetOutcome::Begun { is_postponable: false });
     assert_eq!(state.consume_message(), ConsumedMessage::ResetInProgress { is_periodic: false });
-    assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), Some(StepAfterCancelOrReset::Push));
+    assert_eq!(state.end_reset_or_cancel(), Some(StepAfterCancelOrReset::Push));
     assert_eq!(state.consume_message(), ConsumedMessage::NewDeadline { is_periodic: false });
 }
 
@@ -263,7 +260,7 @@ fn a_reset_that_ends_after_the_close_fails() {
             BeginResetOutcome::Begun { is_postponable: false }
         );
         assert_eq!(state.end_at_close(), CloseOutcome::HandedBack { has_new_deadline });
-        assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), None);
+        assert_eq!(state.end_reset_or_cancel(), None);
     }
     for (by_owner, outcome) in
         [(false, CloseOutcome::Cancelled { has_payload: true }), (true, CloseOutcome::NoPayload)]
@@ -278,7 +275,7 @@ fn a_reset_that_ends_after_the_close_fails() {
             Cancel::Cancelled
         );
         assert_eq!(state.end_at_close(), outcome);
-        assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), None);
+        assert_eq!(state.end_reset_or_cancel(), None);
     }
 }
 
@@ -332,7 +329,7 @@ fn the_canceller_of_a_remote_timer_takes_the_payload() {
             assert_eq!(state.consume_message(), ConsumedMessage::Nothing);
         }
         assert!(state.has_unconsumed_remote_cancel() && !state.is_pending(generation));
-        assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), Some(next));
+        assert_eq!(state.end_reset_or_cancel(), Some(next));
         assert_eq!(state.consume_message(), ConsumedMessage::Cancelled { has_payload: false });
         assert!(state.is_free());
     }
@@ -340,25 +337,15 @@ fn the_canceller_of_a_remote_timer_takes_the_payload() {
 
 #[test]
 fn a_remote_resetter_of_a_cancelled_timer_takes_the_payload() {
-    for by in [ResetBy::OtherThread, ResetBy::Owner] {
-        let (state, generation) = remote_timer_state(true);
-        assert_eq!(
-            state.begin_reset(generation),
-            BeginResetOutcome::Begun { is_postponable: false }
-        );
-        assert_eq!(
-            state.cancel_remote(generation),
-            (Cancel::Cancelled, StepAfterCancelOrReset::Nothing)
-        );
-        if by == ResetBy::OtherThread {
-            assert_eq!(state.end_reset_or_cancel(by), Some(StepAfterCancelOrReset::TakePayload));
-        }
-        assert_eq!(state.end_reset_or_cancel(by), Some(StepAfterCancelOrReset::Push));
-        assert_eq!(
-            state.consume_message(),
-            ConsumedMessage::Cancelled { has_payload: by == ResetBy::Owner }
-        );
-    }
+    let (state, generation) = remote_timer_state(true);
+    assert_eq!(state.begin_reset(generation), BeginResetOutcome::Begun { is_postponable: false });
+    assert_eq!(
+        state.cancel_remote(generation),
+        (Cancel::Cancelled, StepAfterCancelOrReset::Nothing)
+    );
+    assert_eq!(state.end_reset_or_cancel(), Some(StepAfterCancelOrReset::TakePayload));
+    assert_eq!(state.end_reset_or_cancel(), Some(StepAfterCancelOrReset::Push));
+    assert_eq!(state.consume_message(), ConsumedMessage::Cancelled { has_payload: false });
 }
 
 #[test]
@@ -369,6 +356,6 @@ fn end_at_close_leaves_a_payload_to_its_canceller() {
         (Cancel::Cancelled, StepAfterCancelOrReset::TakePayload)
     );
     assert_eq!(state.end_at_close(), CloseOutcome::Cancelled { has_payload: false });
-    assert_eq!(state.end_reset_or_cancel(ResetBy::OtherThread), None);
+    assert_eq!(state.end_reset_or_cancel(), None);
     assert_eq!(state.end_at_close(), CloseOutcome::NoPayload);
 }
