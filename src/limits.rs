@@ -206,10 +206,6 @@ pub(crate) const RUN_UNTIL_EMPTY_PARK_MAX: Duration = Duration::from_secs(1);
 /// that other tasks run soon.
 pub(crate) const DRIVE_TURN_BUDGET: usize = 1_024;
 
-/// Maximum number of consecutive remote resets of one timer that a turn applies, if each requests
-/// an elapsed deadline. A timer that is reset more often waits for the next turn.
-pub(crate) const ELAPSED_REMOTE_RESETS_MAX: usize = if USES_SMALL_LIMITS { 2 } else { 8 };
-
 /// Maximum number of adds and resets that one turn reverses into FIFO order, because the mailbox
 /// yields the newest first. The reversal costs about one cache miss for each message.
 pub(crate) const REVERSED_MESSAGES_PER_TURN_MAX: usize = if USES_SMALL_LIMITS { 64 } else { 4096 };

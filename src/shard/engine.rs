@@ -34,8 +34,8 @@ use crate::{
     error::{AddErrorReason, ConfigError},
     gauges::Counts,
     limits::{
-        COUNTS_PUBLISH_INTERVAL_TURNS, ELAPSED_REMOTE_RESETS_MAX, INDEX_MAX, LONG_SLEEP_NANOS,
-        MESSAGES_PER_TURN_MAX, OWNER_GENERATION_MAX, SHARD_WHEEL_LEVEL_BITS, SHARD_WHEEL_LEVELS,
+        COUNTS_PUBLISH_INTERVAL_TURNS, INDEX_MAX, LONG_SLEEP_NANOS, MESSAGES_PER_TURN_MAX,
+        OWNER_GENERATION_MAX, SHARD_WHEEL_LEVEL_BITS, SHARD_WHEEL_LEVELS,
         SHORT_OVERDUE_GRACE_NANOS, SLAB_TRIMS_PER_PASS_MAX, SLAB_TRIMS_PER_SLEEP_MAX,
         WAKE_AT_QUEUED_MESSAGES,
     },
@@ -671,33 +671,29 @@ impl<T> Engine<T> {
     fn apply_remote_reset_slow(
         &mut self,
         index: u32,
-        mut is_periodic: bool,
+        is_periodic: bool,
     ) -> Option<ClaimedTimer<T>> {
-        for _ in 0..ELAPSED_REMOTE_RESETS_MAX {
-            let deadline = self.take_requested_deadline(index, is_periodic);
-            let node = self.nodes.entry(index);
-            let Err(current) = self.wheel.relink_unless_reached(&self.nodes, node, deadline) else {
-                return None;
-            };
-            match node.state().claim() {
-                ClaimOutcome::Claimed(run) => {
-                    let claimed = node
-                        .to_claimed_timer(run, self.clock.tick_length.tick_start_nanos(current));
-                    self.count_already_due_run(&claimed, deadline);
-                    return Some(claimed);
-                }
-                ClaimOutcome::NewDeadline { is_periodic: is_periodic_now } => {
-                    self.stats.counts.remote_resets += 1;
-                    is_periodic = is_periodic_now;
-                }
-                ClaimOutcome::AwaitsMessage => return None,
-            }
-        }
-        // In each iteration, another thread has reset the timer to an elapsed deadline. To end the
-        // loop, the timer waits for the next pass.
         let deadline = self.take_requested_deadline(index, is_periodic);
-        self.wheel.reset_or_link(&self.nodes, self.nodes.entry(index), deadline);
-        None
+        let node = self.nodes.entry(index);
+        let current = self.wheel.relink_unless_reached(&self.nodes, node, deadline).err()?;
+        match node.state().claim() {
+            ClaimOutcome::Claimed(run) => {
+                let claimed =
+                    node.to_claimed_timer(run, self.clock.tick_length.tick_start_nanos(current));
+                self.count_already_due_run(&claimed, deadline);
+                Some(claimed)
+            }
+            ClaimOutcome::NewDeadline { .. } => {
+                // Another reset has ended since the owner took the deadline of the previous one. If
+                // the new deadline is already due, the next turn fires the timer, as if this turn
+                // had not received the reset's message.
+                self.stats.counts.remote_resets += 1;
+                let deadline = self.take_requested_deadline(index, is_periodic);
+                self.wheel.link(&self.nodes, self.nodes.entry(index), deadline);
+                None
+            }
+            ClaimOutcome::AwaitsMessage => None,
+        }
     }
 
     /// Returns the tick of the requested deadline. For a periodic timer, also stores the time from
