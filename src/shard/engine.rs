@@ -1121,14 +1121,12 @@ impl<T> Engine<T> {
                     *cancelled_count += 1;
                     let generation = node.state().generation();
                     self.stats.counts.remote_cancels += 1;
-                    // A timer is not linked if the owner has not admitted it, has admitted it
-                    // during a remote reset, or has popped it but could not claim it.
-                    if node.location().get().is_linked() {
-                        self.wheel.unlink(&self.nodes, node);
-                        self.stats.count_cancelled();
-                    } else if node.is_not_admitted() {
+                    if node.is_not_admitted() {
                         self.stats.count_cancelled_before_admission(&self.shared.admission_limit);
                     } else {
+                        // The timer is not linked if the owner has admitted it during a remote
+                        // reset, or has popped it but could not claim it.
+                        self.wheel.unlink_if_linked(&self.nodes, node);
                         self.stats.count_cancelled();
                     }
                     if has_payload {

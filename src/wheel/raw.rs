@@ -208,6 +208,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         self.slots.unlink(storage, entry.links());
     }
 
+    #[inline]
     pub(crate) fn unlink_if_linked<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
         if entry.location().get().is_linked() {
             self.unlink(storage, entry);
