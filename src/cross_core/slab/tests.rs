@@ -6,7 +6,7 @@ use crate::{
     cross_core::{
         callback::{MoveIntoPlace, OneShotClosure},
         reclaim::{pin, tests::attempts},
-        state::{Cancel, CloseOutcome, ConsumedMessage, FreeWhen, TimerKind},
+        state::{Cancel, ConsumedMessage, FreeWhen, TimerKind},
     },
     limits::RETIRED_PAGES_MAX,
     wheel::Storage,
@@ -96,20 +96,6 @@ fn payloads_of_any_type_are_returned_unchanged() {
     check_payloads(&counted);
     check_payloads(&&cell);
     assert_eq!(Rc::strong_count(&counted), 1);
-}
-
-#[test]
-fn end_at_close_takes_every_payload() {
-    let (_slab, mut owner_slab) = Slab::new();
-    let payload = Rc::new(());
-    for generation in 1..20 {
-        add(&mut owner_slab, generation, Rc::clone(&payload));
-    }
-    let handed_back = CloseOutcome::HandedBack { has_new_deadline: false };
-    let nodes = owner_slab.possibly_used_indices().map(|index| owner_slab.entry(index));
-    let ended = nodes.filter(|node| node.state().end_at_close() == handed_back);
-    let payloads: Vec<_> = ended.map(OwnerNodeRef::take_payload).collect();
-    assert_eq!((payloads.len(), Rc::strong_count(&payload)), (19, 20));
 }
 
 #[test]
