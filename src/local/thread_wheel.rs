@@ -717,8 +717,24 @@ impl ThreadWheel {
     }
 
     pub(super) fn prepare_sleep(&self) -> PreparedSleep<'static> {
+        self.prepare_sleep_after(|_| ()).unwrap_or_else(PreparedSleep::zero_length)
+    }
+
+    /// Announces a sleep until the wheel needs a turn. Returns `None` if the wheel has ended. Calls
+    /// `before_announcement` with the end of the sleep, in nanoseconds of the clock.
+    pub(super) fn prepare_sleep_after(
+        &self,
+        before_announcement: impl FnOnce(Option<u64>),
+    ) -> Option<PreparedSleep<'static>> {
         self.flush_clients();
-        self.announce_sleep()
+        if !self.try_mark_driven() && matches!(self.driver_state.get(), DriverState::Ended) {
+            return None;
+        }
+        let (sleep_end, ends_on_cancel) = self.sleep_end_after_trim();
+        before_announcement(sleep_end);
+        self.announced_sleep_end.set(sleep_end.unwrap_or(u64::MAX));
+        let timeout = self.publish_next_due(sleep_end);
+        Some(PreparedSleep::new(&self.shared, sleep_end, ends_on_cancel, timeout))
     }
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {
@@ -771,18 +787,10 @@ impl ThreadWheel {
         if self.flush_is_pending() { Some(Duration::ZERO) } else { timeout }
     }
 
-    /// Announces a sleep until the wheel needs a turn.
-    fn announce_sleep(&self) -> PreparedSleep<'static> {
-        if !self.try_mark_driven() && matches!(self.driver_state.get(), DriverState::Ended) {
-            return PreparedSleep::zero_length();
-        }
-        self.announce_sleep_until(self.sleep_end_after_trim())
-    }
-
     /// Returns the end of the loop's next sleep, and true if a remote cancel must end the sleep.
     /// Before a sleep of a second or more, frees spare memory. If a client has more memory to free,
     /// the sleep lasts only a second.
-    pub(super) fn sleep_end_after_trim(&self) -> (Option<u64>, bool) {
+    fn sleep_end_after_trim(&self) -> (Option<u64>, bool) {
         let (mut sleep_end, ends_on_cancel, is_long) =
             self.with_engine(Engine::sleep_end_after_trim);
         if is_long {
@@ -792,20 +800,6 @@ impl ThreadWheel {
             }
         }
         (sleep_end, ends_on_cancel)
-    }
-
-    /// Announces the sleep that [`sleep_end_after_trim`](Self::sleep_end_after_trim) has returned.
-    pub(super) fn announce_sleep_until(
-        &self,
-        (sleep_end, ends_on_cancel): (Option<u64>, bool),
-    ) -> PreparedSleep<'static> {
-        self.announced_sleep_end.set(sleep_end.unwrap_or(u64::MAX));
-        PreparedSleep::new(
-            &self.shared,
-            sleep_end,
-            ends_on_cancel,
-            self.publish_next_due(sleep_end),
-        )
     }
 
     /// Ends the wheel, and returns the pending timers. The caller must not be in a turn.

@@ -95,25 +95,6 @@ impl ThreadWheel {
         let descriptor = Arc::new(descriptor.map_err(TimerFdError::Io)?);
         Ok(Arc::clone(cell.get_or_init(|| descriptor)))
     }
-
-    /// Arms the descriptor for the end of the loop's next sleep, and announces this sleep. Returns
-    /// `None` if the wheel has ended.
-    fn arm_and_announce_sleep(
-        &self,
-        descriptor: &TimerDescriptor,
-    ) -> Option<PreparedSleep<'static>> {
-        self.flush_clients();
-        if !self.try_mark_driven() && Self::has_ended() {
-            return None;
-        }
-        let end_and_cancel_flag @ (sleep_end, _) = self.sleep_end_after_trim();
-        descriptor.arm(sleep_end, || self.with_engine(|engine| engine.publish_next_due(sleep_end)));
-        let sleep = self.announce_sleep_until(end_and_cancel_flag);
-        if sleep.timeout() == Some(Duration::ZERO) {
-            descriptor.trigger();
-        }
-        Some(sleep)
-    }
 }
 
 impl LocalTimer {
@@ -220,11 +201,17 @@ impl TimerFd {
     /// ```
     pub fn arm(&self) {
         self.announced_sleep.set(None);
-        let sleep = ThreadWheel::with(|wheel| wheel.arm_and_announce_sleep(&self.descriptor))
-            .ok()
-            .flatten();
-        if sleep.is_none() {
-            self.descriptor.arm(None, || None);
+        let prepare_result = ThreadWheel::with(|wheel| {
+            wheel.prepare_sleep_after(|sleep_end| {
+                let publish = || wheel.with_engine(|engine| engine.publish_next_due(sleep_end));
+                self.descriptor.arm(sleep_end, publish);
+            })
+        });
+        let sleep = prepare_result.ok().flatten();
+        match sleep.as_ref().map(PreparedSleep::timeout) {
+            None => self.descriptor.arm(None, || None),
+            Some(Some(Duration::ZERO)) => self.descriptor.trigger(),
+            Some(_) => {}
         }
         self.announced_sleep.set(sleep);
     }
