@@ -4,7 +4,7 @@ use std::{
     cell::{Cell, RefCell},
     fmt,
     marker::PhantomData,
-    rc::Rc,
+    rc::{Rc, Weak},
     time::{Duration, Instant},
 };
 
@@ -74,7 +74,7 @@ enum UseReusableTimerHandle {}
 
 type ReusableCallback = dyn FnMut(&ReusableTimer);
 
-/// The state that the `ReusableTimer` and the armed callback share.
+/// The state of a `ReusableTimer`. The armed callback has a `Weak` reference to the state.
 struct ReusableTimerState<F: ?Sized> {
     /// The handle of the latest arming, kept even after the timer has ended.
     latest_handle: Cell<Option<LocalHandle>>,
@@ -84,8 +84,6 @@ struct ReusableTimerState<F: ?Sized> {
     latest_handle_arming_number: Cell<u64>,
     /// The number of the arming that fired last.
     fired_arming_number: Cell<u64>,
-    /// True once the program has dropped the `ReusableTimer` that `new` returned.
-    is_reusable_timer_dropped: Cell<bool>,
     /// Borrowed while the callback runs. The borrow never fails, because the callback never runs
     /// inside itself.
     callback: RefCell<F>,
@@ -143,7 +141,6 @@ impl ReusableTimer {
             arming_count: Cell::new(0),
             latest_handle_arming_number: Cell::new(0),
             fired_arming_number: Cell::new(0),
-            is_reusable_timer_dropped: Cell::new(false),
             callback: RefCell::new(callback),
         };
         Self { state: Rc::new(state), is_original: true, not_send: PhantomData }
@@ -206,11 +203,8 @@ impl ReusableTimer {
         let (previous_handle, arming_number) =
             (state.latest_handle.get(), state.arming_count.get() + 1);
         state.arming_count.set(arming_number);
-        let shared_state = Rc::clone(state);
-        let fire_timer = move || {
-            Self { state: shared_state, is_original: false, not_send: PhantomData }
-                .fire(arming_number);
-        };
+        let weak_state = Rc::downgrade(state);
+        let fire_timer = move || Self::fire(&weak_state, arming_number);
         let add_result = local_timer().try_add_local(when, fire_timer);
         // The add may have run user code, such as a destructor or the wake hook. User code in the
         // add may have armed this `ReusableTimer`, or run a turn that fired the added timer.
@@ -230,14 +224,13 @@ impl ReusableTimer {
         }
     }
 
-    fn fire(self, arming_number: u64) {
+    fn fire(state: &Weak<ReusableTimerState<ReusableCallback>>, arming_number: u64) {
         // After a drain, a program may drop the `ReusableTimer`, and then run its `DrainedTimer`,
-        // which must not call the callback.
-        if self.state.is_reusable_timer_dropped.get() {
-            return;
-        }
-        self.state.fired_arming_number.set(arming_number);
-        (*self.state.callback.borrow_mut())(&self);
+        // which does nothing.
+        let Some(state) = state.upgrade() else { return };
+        state.fired_arming_number.set(arming_number);
+        let timer = Self { state, is_original: false, not_send: PhantomData };
+        (*timer.state.callback.borrow_mut())(&timer);
     }
 
     /// Cancels the timer, which can be armed again. Returns the answer of [`TimerHandle::cancel`],
@@ -393,13 +386,10 @@ impl ReusableTimer {
 
 impl Drop for ReusableTimer {
     fn drop(&mut self) {
-        if self.is_original {
-            self.state.is_reusable_timer_dropped.set(true);
-        }
         // `self` may be the temporary `ReusableTimer` that `fire` lends to the callback. The
         // callback may have armed the timer through `self` after dropping the program's
-        // `ReusableTimer`.
-        if self.state.is_reusable_timer_dropped.get() {
+        // `ReusableTimer`. Then `self` has the last strong reference to the state.
+        if self.is_original || Rc::strong_count(&self.state) == 1 {
             self.cancel();
         }
     }
