@@ -4,7 +4,7 @@ use std::{convert::Infallible, future::poll_fn, mem, pin::pin, task::Poll, time:
 
 use crate::{
     limits::DRIVE_TURN_BUDGET,
-    local::{DriverRegistration, DriverTaskId, ThreadWheel, local_timer},
+    local::{DriverKind, DriverRegistration, ThreadWheel, local_timer},
     shard::PreparedSleep,
 };
 
@@ -53,13 +53,13 @@ const ENDED_WHEEL_SLEEP_LENGTH: Duration = Duration::from_millis(100);
 /// ```
 #[track_caller]
 pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Output = Infallible> {
-    let _ = local_timer().shard_ref();
-    let driver_registration = DriverRegistration::new(false);
+    let id = match ThreadWheel::with(ThreadWheel::new_driver_task_id) {
+        Ok(id) => id,
+        Err(reason) => panic!("no wheel to drive: {reason}"),
+    };
+    let registration = DriverRegistration::new(DriverKind::Task(id));
     async move {
-        let task = DrivingTask {
-            id: ThreadWheel::with(ThreadWheel::new_driver_task_id).ok(),
-            _driver_registration: driver_registration,
-        };
+        let _registration = registration;
         loop {
             local_timer().turn_within(DRIVE_TURN_BUDGET);
             wait_until_repolled(None::<S>, true).await;
@@ -68,10 +68,8 @@ pub fn drive<S: Future>(mut sleep: impl FnMut(Duration) -> S) -> impl Future<Out
             let has_fired = local_timer().turn_within(DRIVE_TURN_BUDGET).fired > 0;
             // A request that must end the announced sleep wakes this task by `cx.waker()`.
             let announced_sleep = poll_fn(|cx| {
-                let prepare = |id| {
-                    ThreadWheel::with(|wheel| wheel.prepare_sleep_of_task(id, cx.waker())).ok()
-                };
-                Poll::Ready(task.id.and_then(prepare).unwrap_or_else(PreparedSleep::zero_length))
+                let sleep = ThreadWheel::with(|wheel| wheel.prepare_sleep_of_task(id, cx.waker()));
+                Poll::Ready(sleep.unwrap_or_else(|_| PreparedSleep::zero_length()))
             })
             .await;
             let timeout = if ThreadWheel::has_ended() {
@@ -106,18 +104,4 @@ async fn wait_until_repolled<S: Future>(sleep: Option<S>, must_yield: bool) {
         ThreadWheel::poll_driver_sleep(|| sleep.poll(cx).map(drop))
     })
     .await;
-}
-
-/// The state of a driving task. Dropping a `DrivingTask` wakes the wheel's other drivers, so that
-/// they announce their own sleeps.
-struct DrivingTask {
-    /// Identifies the task to the thread's wheel; `None` if the thread has no wheel.
-    id: Option<DriverTaskId>,
-    _driver_registration: DriverRegistration,
-}
-
-impl Drop for DrivingTask {
-    fn drop(&mut self) {
-        let _ = ThreadWheel::with(|thread_wheel| thread_wheel.wake_other_drivers(self.id));
-    }
 }

@@ -23,7 +23,7 @@ use self::drained_timer::DrainedTimer;
 pub use self::shard_ref::ShardRef;
 pub(crate) use self::{
     client::{ClientId, WheelClient},
-    thread_wheel::{CatchDropPanic, DriverRegistration, DriverTaskId, ThreadWheel},
+    thread_wheel::{CatchDropPanic, DriverKind, DriverRegistration, ThreadWheel},
 };
 use crate::{
     clock::Clock,
@@ -602,7 +602,7 @@ impl LocalTimer {
                 !ThisThreadWheel::is_in_turn(),
                 "a callback cannot drive its wheel: let it return"
             );
-            registration.get_or_insert_with(|| DriverRegistration::new(true));
+            registration.get_or_insert_with(|| DriverRegistration::new(DriverKind::RunUntil));
             clock_still_since = self.park_in_run_until(clock_still_since, longest_park());
             self.turn();
         }

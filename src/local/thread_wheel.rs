@@ -73,25 +73,33 @@ impl Drop for TurnGuard<'_> {
     }
 }
 
-/// Registers a driver of this thread's wheel: a `TimerFd`, a task or a `run_until`. Dropping this
-/// value ends the registration.
+/// A driver of a thread's wheel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum DriverKind {
+    RunUntil,
+    Task(DriverTaskId),
+    #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
+    TimerFd,
+}
+
+/// Registers a driver of this thread's wheel. Dropping this value ends the registration.
 #[derive(Debug)]
 pub(crate) struct DriverRegistration {
-    is_run_until: bool,
+    kind: DriverKind,
     not_send: PhantomData<*const ()>,
 }
 
 impl DriverRegistration {
-    pub(crate) fn new(is_run_until: bool) -> Self {
+    pub(crate) fn new(kind: DriverKind) -> Self {
         // Ignores an error: a thread without a wheel has nothing to drive.
         let _ = ThreadWheel::with(ThreadWheel::add_driver);
-        Self { is_run_until, not_send: PhantomData }
+        Self { kind, not_send: PhantomData }
     }
 }
 
 impl Drop for DriverRegistration {
     fn drop(&mut self) {
-        let _ = ThreadWheel::with(|thread_wheel| thread_wheel.remove_driver(self.is_run_until));
+        let _ = ThreadWheel::with(|thread_wheel| thread_wheel.remove_driver(self.kind));
     }
 }
 
@@ -372,11 +380,18 @@ impl ThreadWheel {
     }
 
     /// Ends the registration of a driver, and marks the wheel as undriven if no driver is left. A
-    /// `run_until` that ends wakes the other drivers, because its own sleeps have replaced their
-    /// announced sleeps.
-    fn remove_driver(&self, is_run_until: bool) {
-        if is_run_until && self.driver_count.get() > 1 {
-            self.wake_other_drivers(None);
+    /// `run_until` that ends and a task that is dropped wake the other drivers, because their own
+    /// sleeps have replaced the other drivers' announced sleeps.
+    fn remove_driver(&self, kind: DriverKind) {
+        match kind {
+            DriverKind::RunUntil => self.wake_other_drivers(),
+            DriverKind::Task(id) => {
+                self.forget_driver_task(id);
+                self.wake_other_drivers();
+            }
+            // `Drop for TimerFd` wakes the other drivers if necessary.
+            #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
+            DriverKind::TimerFd => {}
         }
         self.driver_count.update(|drivers| drivers - 1);
         let no_driver_left = self.driver_count.get() == 0 && !self.has_user_loop.get();
@@ -385,7 +400,7 @@ impl ThreadWheel {
         {
             return;
         }
-        if is_run_until {
+        if let DriverKind::RunUntil = kind {
             self.enter_undriven_state(DriverState::DriverExpected);
             self.shared.gauges.extend_overdue_grace();
         } else {
@@ -421,12 +436,8 @@ impl ThreadWheel {
     }
 
     /// Wakes the remaining drivers when a driver is dropped, so that each runs a turn and announces
-    /// its own sleep. `dropped_task` is the driver's task, which this call forgets, or `None` for a
-    /// `TimerFd` or a `run_until`.
-    pub(crate) fn wake_other_drivers(&self, dropped_task: Option<DriverTaskId>) {
-        if let Some(id) = dropped_task {
-            self.forget_driver_task(id);
-        }
+    /// its own sleep.
+    pub(super) fn wake_other_drivers(&self) {
         self.shared.hooks.set_driver_waker(None);
         for (_, waker) in self.driver_task_wakers.take() {
             self.shared.hooks.catch_panic(PanicPlace::Wake, move || waker.wake_by_ref());

@@ -25,7 +25,9 @@ use std::{
     time::Duration,
 };
 
-use super::{DriverRegistration, LocalTimer, Turn, local_timer, thread_wheel::ThreadWheel};
+use super::{
+    DriverKind, DriverRegistration, LocalTimer, Turn, local_timer, thread_wheel::ThreadWheel,
+};
 use crate::{
     cross_core::descriptor::{TimerDescriptor, TimerFdError},
     shard::PreparedSleep,
@@ -125,7 +127,7 @@ impl LocalTimer {
         Ok(TimerFd {
             descriptor,
             announced_sleep: Cell::new(None),
-            _driver: DriverRegistration::new(false),
+            _driver: DriverRegistration::new(DriverKind::TimerFd),
         })
     }
 }
@@ -220,7 +222,7 @@ impl TimerFd {
 impl Drop for TimerFd {
     fn drop(&mut self) {
         if self.announced_sleep.take().is_some() {
-            let _ = ThreadWheel::with(|thread_wheel| thread_wheel.wake_other_drivers(None));
+            let _ = ThreadWheel::with(ThreadWheel::wake_other_drivers);
         }
     }
 }
