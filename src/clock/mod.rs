@@ -257,12 +257,7 @@ impl Clock {
     /// assert_eq!(clock.now() - before, Duration::from_secs(1));
     /// ```
     pub fn now(&self) -> Instant {
-        match &self.0 {
-            ClockSource::Monotonic { .. } => Instant::now(),
-            ClockSource::BootTime { .. } | ClockSource::Manual(_) | ClockSource::Function(_) => {
-                self.instant_at(self.nanos())
-            }
-        }
+        self.instant_at(self.nanos())
     }
 
     pub(crate) fn is_virtual(&self) -> bool {
