@@ -76,17 +76,15 @@ enum ClockSource {
 #[derive(Clone)]
 struct FunctionClock {
     origin: Instant,
-    elapsed: Arc<dyn Fn() -> Duration + Send + Sync>,
+    /// `None` only during the drop.
+    elapsed: Option<Arc<dyn Fn() -> Duration + Send + Sync>>,
 }
 
-/// Holds the function of a [`Clock::from_fn`], and catches a panic when the function is dropped,
-/// because a panic in an exiting thread would end the process. The option is `None` only during the
-/// drop.
-struct CatchPanicOnDrop<F>(Option<F>);
-
-impl<F> Drop for CatchPanicOnDrop<F> {
+impl Drop for FunctionClock {
     fn drop(&mut self) {
-        catch_panic_silently(|| drop(self.0.take()));
+        // Catches a panic of the function's destructor, because a panic in an exiting thread would
+        // end the process.
+        catch_panic_silently(|| drop(self.elapsed.take()));
     }
 }
 
@@ -222,10 +220,7 @@ impl Clock {
         origin: Instant,
         elapsed: impl Fn() -> Duration + Send + Sync + 'static,
     ) -> Self {
-        let function = CatchPanicOnDrop(Some(elapsed));
-        let elapsed =
-            Arc::new(move || function.0.as_ref().map_or(Duration::ZERO, |elapsed| elapsed()));
-        Self(ClockSource::Function(FunctionClock { origin, elapsed }))
+        Self(ClockSource::Function(FunctionClock { origin, elapsed: Some(Arc::new(elapsed)) }))
     }
 
     /// Returns true if this is [`Clock::fast`] and the machine supports it.
@@ -317,9 +312,9 @@ impl Clock {
             ClockSource::Manual(manual) => manual.nanos(),
             ClockSource::Function(function) => {
                 // The function may call `process::exit`, which drops the thread's wheel. Scoped
-                // threads may still use the function's captures, which this `Arc` keeps alive.
-                let elapsed = Arc::clone(&function.elapsed);
-                saturating_nanos(elapsed())
+                // threads may still use the function's captures, which this clone keeps alive.
+                let FunctionClock { elapsed, .. } = &function.clone();
+                elapsed.as_ref().map_or(0, |elapsed| saturating_nanos(elapsed()))
             }
         }
     }
