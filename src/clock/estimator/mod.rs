@@ -101,10 +101,8 @@ enum CalibrationState {
         start_anchor: Anchor,
         previous_rate: Option<RateBounds>,
     },
-    Calibrated {
-        previous_anchor: Anchor,
-        rate: RateBounds,
-    },
+    /// The window has the latest anchor and the rate.
+    Calibrated,
 }
 
 /// Estimates a clock's time from the processor's counter, for one shard.
@@ -168,12 +166,13 @@ impl ClockEstimator {
             CalibrationState::Calibrating { start_anchor, previous_rate } => {
                 self.advance_calibration(start_anchor, previous_rate, anchor);
             }
-            CalibrationState::Calibrated { previous_anchor, rate }
-                if rate.is_consistent_with(previous_anchor, anchor) =>
-            {
+            CalibrationState::Calibrated => {
+                let AnchorWindow { anchor: previous_anchor, rate, .. } = self.window;
+                if !rate.is_consistent_with(previous_anchor, anchor) {
+                    return self.record_fault(anchor);
+                }
                 self.set_anchor(rate, anchor);
             }
-            CalibrationState::Calibrated { .. } => return self.record_fault(anchor),
         }
         true
     }
@@ -199,19 +198,17 @@ impl ClockEstimator {
     }
 
     fn set_anchor(&mut self, rate: RateBounds, anchor: Anchor) {
-        self.calibration = CalibrationState::Calibrated { previous_anchor: anchor, rate };
+        self.calibration = CalibrationState::Calibrated;
         let window_counts = (WINDOW_MAX_NANOS << 32) / rate.max;
+        let anchor_span_max = window_counts / WINDOW_TO_ANCHOR_SPAN_RATIO_MIN;
         let anchor_span = anchor.count_after.checked_sub(anchor.count_before);
-        if anchor_span.is_some_and(|anchor_span| {
-            anchor_span <= window_counts / WINDOW_TO_ANCHOR_SPAN_RATIO_MIN
-        }) {
-            self.window = AnchorWindow {
-                last_count: anchor.count_after,
-                end_count: anchor.count_after.saturating_add(window_counts),
-                anchor,
-                rate,
-            };
-        }
+        let is_open = anchor_span.is_some_and(|span| span <= anchor_span_max);
+        self.window = AnchorWindow {
+            last_count: if is_open { anchor.count_after } else { u64::MAX },
+            end_count: anchor.count_after.saturating_add(window_counts),
+            anchor,
+            rate,
+        };
     }
 
     /// Records a fault of the counter. Returns false if the counter must not be used again.
