@@ -518,24 +518,17 @@ impl ThreadWheel {
     /// Reports that this thread runs a `TimersDriver` and that its own wheel has a timer, unless a
     /// loop drives this wheel. Creates no wheel.
     #[cfg(feature = "futures")]
-    #[inline]
     pub(crate) fn report_own_timer_of_timers_driver() {
-        if ThisThreadWheel::current_shard().is_some() {
-            let _ = Self::with(Self::report_own_timer_of_timers_driver_slow);
-        }
-    }
-
-    #[cfg(feature = "futures")]
-    #[cold]
-    fn report_own_timer_of_timers_driver_slow(&self) {
-        if self.is_driven_or_ended() {
+        if ThisThreadWheel::current_shard().is_none() {
             return;
         }
-        let (next_due, _) = self.with_engine(|engine| engine.publish_undriven_and_get_next_due());
-        if next_due < u64::MAX {
-            // `u64::MAX` skips the grace period, because the timer will never fire.
-            self.shared.report_undriven_wheel(u64::MAX, UndrivenReason::UsedOnTimersDriver);
-        }
+        let _ = Self::with(|wheel| {
+            let publish = |engine: &mut Engine<_>| engine.publish_undriven_and_get_next_due();
+            if !wheel.is_driven_or_ended() && wheel.with_engine(publish).0 < u64::MAX {
+                // `u64::MAX` skips the grace period, because the timer will never fire.
+                wheel.shared.report_undriven_wheel(u64::MAX, UndrivenReason::UsedOnTimersDriver);
+            }
+        });
     }
 
     /// Called when this thread sets a deadline while no announced sleep is in progress. If no loop
