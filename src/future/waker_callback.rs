@@ -124,11 +124,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_waker_callback_fits_into_inline_storage() {
-        assert!(size_of::<WakerCallback>() <= size_of::<[u64; 4]>());
-    }
-
-    #[test]
     fn a_waker_id_matches_only_its_waker() {
         let new_waker = |()| Waker::from(std::sync::Arc::new(NoopWake));
         let [one, other] = [(); 2].map(new_waker);
