@@ -570,27 +570,6 @@ impl LocalHandle {
             None => (wheel.vtable.reset)(self.handle, when),
         })
     }
-
-    /// Returns a handle of this timer that may leave the thread. After this call, ending the timer
-    /// takes a compare-and-swap. The `LocalHandle` stays valid.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use corewheel::{Cancel, local_timer};
-    /// use std::{thread, time::Duration};
-    ///
-    /// let retry = local_timer().add_local(Duration::from_secs(1), || println!("again"));
-    /// let shared = retry.share();
-    /// assert_eq!(thread::spawn(move || shared.cancel()).join().unwrap(), Cancel::Cancelled);
-    /// assert_eq!(retry.cancel(), Cancel::Ended);
-    /// ```
-    pub fn share(self) -> TimerHandle {
-        if let Some(wheel) = ThisThreadWheel::if_owner_of(self.handle) {
-            (wheel.vtable.share)(self.handle);
-        }
-        self.handle
-    }
 }
 
 impl fmt::Debug for LocalHandle {
@@ -717,7 +696,6 @@ pub(crate) struct ThisThreadWheelVTable {
     /// because a `Duration` is passed in registers, unlike a `When`.
     pub(crate) reset_after: fn(TimerHandle, Duration) -> bool,
     pub(crate) is_pending: fn(TimerHandle) -> bool,
-    pub(crate) share: fn(TimerHandle),
     pub(crate) is_in_turn: fn() -> bool,
 }
 
@@ -731,7 +709,7 @@ impl ThisThreadWheel {
 
     /// Returns this thread's wheel if it owns the timer of `handle`.
     #[inline]
-    fn if_owner_of(handle: TimerHandle) -> Option<Self> {
+    pub(crate) fn if_owner_of(handle: TimerHandle) -> Option<Self> {
         Self::get().filter(|wheel| wheel.shard == handle.shard())
     }
 

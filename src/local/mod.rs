@@ -1119,4 +1119,25 @@ impl LocalHandle {
     pub fn time_left(self) -> Option<Duration> {
         local_timer().time_left(self.handle)
     }
+
+    /// Returns a handle of this timer that may leave the thread. After this call, ending the timer
+    /// takes a compare-and-swap. The `LocalHandle` stays valid.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use corewheel::{Cancel, local_timer};
+    /// use std::{thread, time::Duration};
+    ///
+    /// let retry = local_timer().add_local(Duration::from_secs(1), || println!("again"));
+    /// let shared = retry.share();
+    /// assert_eq!(thread::spawn(move || shared.cancel()).join().unwrap(), Cancel::Cancelled);
+    /// assert_eq!(retry.cancel(), Cancel::Ended);
+    /// ```
+    pub fn share(self) -> TimerHandle {
+        if ThisThreadWheel::if_owner_of(self.handle).is_some() {
+            let _ = ThreadWheel::with_current_engine(|engine| engine.share(self.handle));
+        }
+        self.handle
+    }
 }

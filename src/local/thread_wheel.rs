@@ -1108,7 +1108,5 @@ static THIS_THREAD_WHEEL_VTABLE: ThisThreadWheelVTable = ThisThreadWheelVTable {
     is_pending: |handle| {
         ThreadWheel::with_current_engine(|engine| engine.is_pending(handle)) == Ok(true)
     },
-    // If this thread's wheel has ended, the timer has ended too and cannot be shared.
-    share: |handle| _ = ThreadWheel::with_current_engine(|engine| engine.share(handle)),
     is_in_turn: ThreadWheel::is_in_turn,
 };
