@@ -31,6 +31,9 @@ pub(crate) struct VTable {
     /// Drops the value. `None` if the value's type needs no drop.
     drop: Option<unsafe fn(*mut ClosureStorage)>,
     is_repeatable: bool,
+    /// Replaces this vtable if the wheel ends while the timer is pending. The vtable is for the
+    /// same type. `None` if the end of the wheel makes no difference.
+    after_wheel_end: Option<&'static VTable>,
 }
 
 /// A value that a one-shot timer runs.
@@ -50,6 +53,14 @@ impl VTable {
         Self::new::<F>(call_once::<F>, false)
     }
 
+    /// Returns the vtable of a one-shot callback. If the wheel ends while the timer is pending,
+    /// dropping the callback runs it.
+    pub(crate) const fn one_shot_run_after_wheel_end<F: RunOnce>() -> Self {
+        let after_wheel_end =
+            const { &Self { drop: Some(call_once::<F>), ..Self::one_shot::<F>() } };
+        Self { after_wheel_end: Some(after_wheel_end), ..Self::one_shot::<F>() }
+    }
+
     const fn periodic<F: FnMut() + 'static>() -> Self {
         Self::new::<F>(call_mut::<F>, true)
     }
@@ -57,7 +68,7 @@ impl VTable {
     const fn new<F: 'static>(call: unsafe fn(*mut ClosureStorage), is_repeatable: bool) -> Self {
         let drop: Option<unsafe fn(*mut ClosureStorage)> =
             if mem::needs_drop::<F>() { Some(drop_in_storage::<F>) } else { None };
-        Self { call, drop, is_repeatable }
+        Self { call, drop, is_repeatable, after_wheel_end: None }
     }
 }
 
@@ -209,6 +220,11 @@ impl Callback {
     #[inline]
     pub(crate) fn needs_drop(&self) -> bool {
         self.vtable.drop.is_some()
+    }
+
+    /// Records that the wheel has ended while the timer was pending.
+    pub(crate) fn note_wheel_end(&mut self) {
+        self.vtable = self.vtable.after_wheel_end.unwrap_or(self.vtable);
     }
 }
 

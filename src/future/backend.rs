@@ -5,11 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::waker_callback::{WakerCallback, with_wake_on_drop};
+use super::waker_callback::WakerCallback;
 use crate::{
     cross_core::{
-        call_site::CallSite, callback::CallbackPtr, handle::TimerHandle, hooks::PanicPlace,
-        state::TimerKind,
+        call_site::CallSite, callback::CallbackPtr, handle::TimerHandle, state::TimerKind,
     },
     error::AddErrorReason,
     local::{LocalTimer, ThreadWheel},
@@ -68,9 +67,8 @@ pub trait BackendOps: Debug + Unpin {
         waker: WakerCallback,
     ) -> Result<TimerHandle, AddErrorReason>;
 
-    /// Drops the callback of a timer that was not added, without waking its task. Catches a panic
-    /// of the waker's destructor.
-    fn drop_refused_callback<F>(&self, callback: F);
+    /// Drops the callback of a timer that was not added. Catches a panic of the waker's destructor.
+    fn drop_refused_callback(&self, callback: Option<WakerCallback>);
 
     fn is_pending(&self, handle: TimerHandle) -> bool;
 
@@ -134,8 +132,8 @@ impl BackendOps for LocalTimer {
     }
 
     #[cold]
-    fn drop_refused_callback<F>(&self, callback: F) {
-        with_wake_on_drop(false, || ThreadWheel::drop_each_catching_panic([callback]));
+    fn drop_refused_callback(&self, callback: Option<WakerCallback>) {
+        ThreadWheel::drop_each_catching_panic(callback);
     }
 
     fn is_pending(&self, handle: TimerHandle) -> bool {
@@ -145,11 +143,9 @@ impl BackendOps for LocalTimer {
     fn cancel(&self, handle: TimerHandle) -> bool {
         let waker =
             ThreadWheel::cancel_private(handle, CallbackPtr::take_inline_closure::<WakerCallback>);
-        let Some(mut waker) = waker else { return false };
-        // Drops only the `Waker`: if the wheel has ended, dropping the whole callback would wake
-        // the cancelled timer's task.
-        ThreadWheel::catch_panic(PanicPlace::Drop, move || drop(waker.0.take()));
-        true
+        let is_cancelled = waker.is_some();
+        ThreadWheel::drop_each_catching_panic(waker);
+        is_cancelled
     }
 
     fn reset_after(&self, handle: TimerHandle, delay_nanos: u64) -> Option<u64> {

@@ -64,13 +64,13 @@ use std::{
     time::Duration,
 };
 
-use super::waker_callback::with_wake_on_drop;
+use super::waker_callback::WakerCallback;
 use crate::{
     clock::tick::TimerSchedule,
     config::Config,
     cross_core::{
         call_site::CallSite,
-        callback::{Callback, OneShotClosure},
+        callback::Callback,
         handle::{self, Cancel, TimerHandle},
         hooks::PanicPlace,
         shared::Shared,
@@ -148,7 +148,7 @@ impl Drop for ClaimGuard<'_> {
 
 impl ClaimableWheel {
     fn new(config: Config) -> Result<Self, ConfigError> {
-        let mut engine = Engine::new(config, Slab::for_callbacks())?;
+        let mut engine = Engine::new(config, Slab::for_callbacks(), Callback::note_wheel_end)?;
         let shared = Arc::clone(&engine.shared);
         shared.gauges.set_overdue_grace(LONG_OVERDUE_GRACE_NANOS);
         let _ = engine.grant_add_allowance(0);
@@ -204,11 +204,11 @@ impl ClaimableWheel {
 
     /// Calls [`try_add_as_owner`](Self::try_add_as_owner). If the wheel is full, removes remotely
     /// cancelled timers, and tries the add once more.
-    pub(super) fn try_add<F: FnOnce() + Send + 'static>(
+    pub(super) fn try_add(
         &self,
         nanos: u64,
         call_site: CallSite,
-        callback: &mut Option<OneShotClosure<F>>,
+        callback: &mut Option<WakerCallback>,
     ) -> Option<Result<TimerHandle, AddErrorReason>> {
         let add_result = self.try_add_as_owner(nanos, call_site, callback);
         if add_result != Some(Err(AddErrorReason::Full)) {
@@ -221,11 +221,11 @@ impl ClaimableWheel {
     /// Claims the wheel and adds a timer. Returns `None` if all attempts to claim the wheel fail.
     /// Takes the callback only if the timer is added.
     #[inline]
-    pub(super) fn try_add_as_owner<F: FnOnce() + Send + 'static>(
+    pub(super) fn try_add_as_owner(
         &self,
         nanos: u64,
         call_site: CallSite,
-        callback: &mut Option<OneShotClosure<F>>,
+        callback: &mut Option<WakerCallback>,
     ) -> Option<Result<TimerHandle, AddErrorReason>> {
         let mut claimed_wheel = self.claim_with_retries()?;
         let ClaimedState { engine, .. } = &mut *claimed_wheel;
@@ -295,14 +295,8 @@ impl ClaimableWheel {
             && let Ok(Some(callback)) = claimed_wheel.engine.make_room(u64::MAX)
         {
             drop(claimed_wheel);
-            self.drop_cancelled(callback);
+            self.shared.hooks.drop_catching_panic(callback);
         }
-    }
-
-    /// Drops the callback of a cancelled timer. Does not wake the timer's task, even if this
-    /// thread's own wheel has ended.
-    fn drop_cancelled(&self, callback: Callback) {
-        with_wake_on_drop(false, || self.shared.hooks.drop_catching_panic(callback));
     }
 
     /// Claims the wheel and cancels a timer. Returns `None` if all attempts to claim the wheel
@@ -361,7 +355,7 @@ impl ClaimableWheel {
                 }
                 UserCodeStep::Cancelled(callback) => {
                     drop(claimed_wheel);
-                    self.drop_cancelled(callback);
+                    self.shared.hooks.drop_catching_panic(callback);
                     self.wait_for_claim()
                 }
             };
@@ -421,8 +415,7 @@ impl ClaimableWheel {
         }
     }
 
-    /// Ends the wheel, and drops the callbacks of its pending timers. The caller must use
-    /// [`with_wake_on_drop`], so that the dropped callbacks wake their tasks.
+    /// Ends the wheel, and drops the callbacks of its pending timers, which wakes their tasks.
     fn end_and_drop_callbacks(&self) {
         let ended_timers = self.wait_for_claim().engine.close();
         for timer in ended_timers.drop_cancelled_payloads(&self.shared) {
@@ -604,9 +597,7 @@ impl TimersDriver {
 
 impl Drop for TimersDriver {
     fn drop(&mut self) {
-        with_wake_on_drop(true, || {
-            self.0.wheels.iter().for_each(ClaimableWheel::end_and_drop_callbacks);
-        });
+        self.0.wheels.iter().for_each(ClaimableWheel::end_and_drop_callbacks);
     }
 }
 

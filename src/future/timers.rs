@@ -14,7 +14,7 @@ use super::{
     Interval, Sleep, Timeout,
     backend::BackendOps,
     claimable_wheels::{ClaimableWheel, ClaimableWheels, TimersDriver},
-    waker_callback::{WakerCallback, with_wake_on_drop},
+    waker_callback::WakerCallback,
 };
 #[cfg(feature = "cores")]
 use crate::local::cores::{Cores, CoresBuilder};
@@ -23,7 +23,6 @@ use crate::{
     config::Config,
     cross_core::{
         call_site::CallSite,
-        callback::{OneShotClosure, RunOnce},
         handle::{Cancel, ThisThreadWheel, TimerHandle},
     },
     error::{AddErrorReason, ConfigError},
@@ -512,12 +511,12 @@ impl SharedWheel {
 
     /// Tries to add a timer to each wheel, beginning with this wheel, until a wheel accepts the
     /// timer. Makes `self` refer to the accepting wheel, and converts `nanos` to that wheel's
-    /// clock. If no wheel accepts the timer, drops `callback` without waking the task.
-    fn try_add_to_any_wheel<F: FnOnce() + Send + 'static>(
+    /// clock. If no wheel accepts the timer, drops `callback`.
+    fn try_add_to_any_wheel(
         &mut self,
         nanos: &mut u64,
         call_site: CallSite,
-        mut callback: Option<OneShotClosure<F>>,
+        mut callback: Option<WakerCallback>,
     ) -> Result<TimerHandle, AddErrorReason> {
         let mut refusal_reason = AddErrorReason::ShutDown;
         let (first_index, wheel_count) = (self.wheel_index, self.wheel_set.shards.len());
@@ -531,12 +530,12 @@ impl SharedWheel {
                 if shard.is_of_this_thread() {
                     let _ = ThreadWheel::with(ThreadWheel::assert_driven);
                 }
-                let OneShotClosure(wake) = callback.take().expect("a refused callback stays");
+                let waker = callback.take().expect("a refused callback stays");
                 shard
-                    .try_add_with_call_site(call_site, When::at_nanos(converted_nanos), wake)
+                    .try_add_with_call_site(call_site, When::at_nanos(converted_nanos), waker)
                     .map_err(|error| {
                         let reason = error.reason();
-                        callback = Some(OneShotClosure(error.into_inner()));
+                        callback = Some(error.into_inner());
                         reason
                     })
             });
@@ -608,7 +607,7 @@ impl BackendOps for SharedWheel {
         call_site: CallSite,
         waker: WakerCallback,
     ) -> Result<TimerHandle, AddErrorReason> {
-        let mut callback = Some(OneShotClosure(move || waker.run()));
+        let mut callback = Some(waker);
         if let Some(wheel) = self.claimable_wheel(self.wheel_index)
             && let Some(Ok(handle)) = wheel.try_add_as_owner(*nanos, call_site, &mut callback)
         {
@@ -620,8 +619,8 @@ impl BackendOps for SharedWheel {
     /// Reports a panic of the callback's destructor through the wheel of this `SharedWheel`,
     /// because the calling thread may have no wheel.
     #[cold]
-    fn drop_refused_callback<F>(&self, callback: F) {
-        with_wake_on_drop(false, || self.shard().shared.hooks.drop_catching_panic(callback));
+    fn drop_refused_callback(&self, callback: Option<WakerCallback>) {
+        self.shard().shared.hooks.drop_catching_panic(callback);
     }
 
     fn is_pending(&self, handle: TimerHandle) -> bool {
@@ -632,12 +631,11 @@ impl BackendOps for SharedWheel {
 
     #[inline]
     fn cancel(&self, handle: TimerHandle) -> bool {
-        let cancelled = with_wake_on_drop(false, || {
-            self.claimable_wheel(self.wheel_index)
-                .and_then(|wheel| wheel.cancel(handle))
-                .unwrap_or_else(|| handle.cancel())
-        });
-        cancelled == Cancel::Cancelled
+        let answer = self
+            .claimable_wheel(self.wheel_index)
+            .and_then(|wheel| wheel.cancel(handle))
+            .unwrap_or_else(|| handle.cancel());
+        answer == Cancel::Cancelled
     }
 
     fn reset_after(&self, handle: TimerHandle, delay_nanos: u64) -> Option<u64> {

@@ -122,7 +122,7 @@ impl ShardRef {
         when: impl Into<When>,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
-        self.try_add_with_call_site(CallSite::caller(), when, callback)
+        self.try_add_with_call_site(CallSite::caller(), when, OneShotClosure(callback))
     }
 
     /// Runs `callback` every `period` on the thread that owns the wheel, until the timer is
@@ -264,6 +264,7 @@ impl ShardRef {
         &self,
         callback: F,
     ) -> Result<TimerHandle, AddError<F>> {
+        let callback = OneShotClosure(callback);
         self.try_add_with_call_site(CallSite::caller(), When::at_nanos(0), callback)
     }
 
@@ -304,29 +305,29 @@ impl ShardRef {
     }
 
     #[inline(always)]
-    pub(crate) fn try_add_with_call_site<F: FnOnce() + Send + 'static>(
+    pub(crate) fn try_add_with_call_site<C: IntoCallback<Closure: Send> + Send>(
         &self,
         call_site: CallSite,
         when: impl Into<When>,
-        callback: F,
-    ) -> Result<TimerHandle, AddError<F>> {
+        callback: C,
+    ) -> Result<TimerHandle, AddError<C::Closure>> {
         if self.is_of_this_thread() {
-            let mut callback = Some(OneShotClosure(callback));
+            let mut callback = Some(callback);
             return Self::add_to_own_wheel(call_site, when, &mut callback)
                 .map_err(|reason| LocalTimer::refused_add_error(reason, callback));
         }
         let schedule = TimerSchedule { due: self.shared.deadline_nanos(when.into()), period: 0 };
-        self.add_remote(schedule, call_site, OneShotClosure(callback))
+        self.add_remote(schedule, call_site, callback)
     }
 
     /// Adds a timer to this thread's wheel. Not inlined, so that only the code of remote adds is
     /// compiled into callers. Converts `when` here, so that the remote path need not build the
     /// `When` in memory.
     #[inline(never)]
-    fn add_to_own_wheel<F: FnOnce() + 'static>(
+    fn add_to_own_wheel<C: IntoCallback>(
         call_site: CallSite,
         when: impl Into<When>,
-        callback: &mut Option<OneShotClosure<F>>,
+        callback: &mut Option<C>,
     ) -> Result<TimerHandle, AddErrorReason> {
         ThreadWheel::add_to_current(TimerKind::Shared, call_site, when.into(), callback)
     }

@@ -175,7 +175,7 @@ const KNOWN_AWAKE: u64 = 0;
 impl ThreadWheel {
     fn new(config: Config) -> Result<Self, ConfigError> {
         let one_in = config.sample_one_in;
-        let engine = Engine::new(config, Slab::for_callbacks())?;
+        let engine = Engine::new(config, Slab::for_callbacks(), Callback::note_wheel_end)?;
         let shared = Arc::clone(&engine.shared);
         let thread_wheel = Self {
             engine: RefCell::new(engine),

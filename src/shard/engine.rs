@@ -70,6 +70,8 @@ pub(crate) struct Engine<T> {
     pub(crate) backlog: Backlog,
     pub(super) stats: Stats,
     pub(super) is_closed: bool,
+    /// Called with each payload that [`close`](Self::close) hands back. Runs no user code.
+    on_handed_back: fn(&mut T),
 }
 
 /// A step of a pass in which the caller runs user code. During this step, a thread's wheel must not
@@ -115,6 +117,7 @@ impl<T> Engine<T> {
     pub(crate) fn new(
         config: Config,
         (slab, nodes): (Arc<Slab>, OwnerSlab<T>),
+        on_handed_back: fn(&mut T),
     ) -> Result<Self, ConfigError> {
         let (tick_length, clock) = (config.tick_length()?, config.clock);
         let live_limit = as_u32(config.live_limit.min(INDEX_MAX as usize));
@@ -142,6 +145,7 @@ impl<T> Engine<T> {
             backlog: Backlog::default(),
             stats: Stats::default(),
             is_closed: false,
+            on_handed_back,
         };
         engine.publish_clock();
         let _ = engine.grant_add_allowance(u64::MAX);
@@ -1072,10 +1076,9 @@ impl<T> Engine<T> {
             self.stats.counts.handed_back += 1;
             let generation = node.state().generation();
             let handle = self.handle_template.with_index_and_generation(index, generation);
-            ended_timers.pending_timers.extend(payload.map(|payload| TimerAtClose {
-                handle,
-                due,
-                payload,
+            ended_timers.pending_timers.extend(payload.map(|mut payload| {
+                (self.on_handed_back)(&mut payload);
+                TimerAtClose { handle, due, payload }
             }));
         }
     }

@@ -33,7 +33,8 @@ const TICK: Duration = Duration::from_millis(1);
 
 fn shard() -> (Shard<Callback>, ManualClock) {
     let clock = ManualClock::new();
-    let engine = Engine::new(Config::new().tick(TICK).clock(&clock), Slab::for_callbacks());
+    let config = Config::new().tick(TICK).clock(&clock);
+    let engine = Engine::new(config, Slab::for_callbacks(), Callback::note_wheel_end);
     (Shard { engine: engine.expect("valid") }, clock)
 }
 
