@@ -10,7 +10,7 @@
 
 use std::{
     any::Any,
-    cell::{Cell, RefCell},
+    cell::RefCell,
     collections::BTreeMap,
     fmt, mem,
     rc::{self, Rc},
@@ -201,8 +201,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
             && !cores[key_core as usize].has_ended.load(Ordering::Relaxed)
     }
 
-    /// Creates the membership of this thread's core. Panics as [`join`](Self::join) does, but does
-    /// not detect an earlier join of this thread: `register_receiver` does.
+    /// Creates the membership of this thread's core. Panics as [`join`](Self::join) does.
     #[track_caller]
     pub(super) fn make_member(&self, index: usize, shards: &[ShardRef]) -> Member<K> {
         assert!(
@@ -229,6 +228,13 @@ impl<K: WatchKey> PurgatoryGroup<K> {
             are_same_shards,
             "joined with other shards, or in another order, than other threads"
         );
+        let is_first_join = with_endpoint(&self.0, |endpoint| endpoint.receiver.is_none());
+        // Panics outside the closure, where `THREAD_ENDPOINTS` is not borrowed: the panic hook is
+        // user code, which may run a turn.
+        assert!(
+            is_first_join.unwrap_or(true), // An exiting thread has no endpoints.
+            "this thread has joined the group before; use a group for each type of operation"
+        );
         // SeqCst: pairs with the fence in `Group::cores_if_joined`. This thread sets or finds the
         // cores before this fence, and checks the conditions of its operations after this fence.
         fence(Ordering::SeqCst);
@@ -237,7 +243,6 @@ impl<K: WatchKey> PurgatoryGroup<K> {
             #[allow(clippy::cast_possible_truncation)] // There are at most 2^14 shards.
             own_core: index as u32,
             core_count: shard_count,
-            has_receiver: Cell::new(false),
             unsent_batch_by_core: RefCell::new(shards.iter().map(|_| None).collect()),
             spare_batches: RefCell::default(),
         }
@@ -270,17 +275,6 @@ impl<K: Send + 'static> Group<K> {
     fn send_batch(&self, dest_core: u32, batch: Batch<K>) -> bool {
         let core = self.cores_if_joined().and_then(|cores| cores.get(dest_core as usize));
         core.is_some_and(|core| core.shard.run_ignoring_timer_limit(move || batch.deliver()))
-    }
-
-    fn send_nondelivery_replies(
-        self: &Arc<Self>,
-        dest_core: u32,
-        nondelivery_replies: Vec<Message<K>>,
-    ) {
-        if !nondelivery_replies.is_empty() {
-            // Replies are never answered, so any core can be the batch's sender.
-            self.send_batch(dest_core, Batch::new(self, dest_core, nondelivery_replies));
-        }
     }
 }
 
@@ -318,10 +312,6 @@ pub(super) enum Message<K> {
 }
 
 impl<K> Message<K> {
-    pub(super) fn is_watch(&self) -> bool {
-        matches!(self, Self::Watch { .. })
-    }
-
     /// Returns the reply to the sender of this undelivered message, if one is needed.
     pub(super) fn nondelivery_reply(&self) -> Option<Self> {
         match *self {
@@ -341,7 +331,6 @@ pub(super) struct Member<K: Send + 'static> {
     group: Arc<Group<K>>,
     own_core: u32,
     core_count: usize,
-    has_receiver: Cell<bool>,
     /// For each core, the batch that is being filled.
     unsent_batch_by_core: RefCell<Vec<Option<Batch<K>>>>,
     /// Consumed batches, kept for reuse.
@@ -406,11 +395,8 @@ impl<K: Send + 'static> Member<K> {
         }
     }
 
-    /// If this core's purgatory was registered as a receiver, records that it has ended.
     pub(super) fn mark_purgatory_ended(&self) {
-        if self.has_receiver.get()
-            && let Some(cores) = self.group.cores_if_joined()
-        {
+        if let Some(cores) = self.group.cores_if_joined() {
             // Relaxed: the flag affects only the value that `PurgatoryGroup::notify` returns.
             cores[self.own_core as usize].has_ended.store(true, Ordering::Relaxed);
         }
@@ -429,28 +415,16 @@ impl<K: Send + 'static> Member<K> {
         self.unsent_batch_by_core.borrow().iter().flatten().map(|batch| batch.len() as u64).sum()
     }
 
-    /// Makes `receiver` receive the group's messages on this thread. Returns the watches that other
-    /// cores have requested so far. Panics if the thread has joined the group before.
-    #[track_caller]
-    pub(super) fn register_receiver(
-        &self,
-        receiver: &Rc<dyn BatchReceiver<K>>,
-    ) -> Vec<(u32, Message<K>)> {
+    /// Makes `receiver` receive the group's messages on this thread, beginning with the watches that
+    /// other cores have requested so far.
+    pub(super) fn register_receiver(&self, receiver: &Rc<dyn BatchReceiver<K>>) {
         let watches = with_endpoint(&self.group, |endpoint| {
-            let is_first_join = endpoint.receiver.is_none();
-            is_first_join.then(|| {
-                endpoint.receiver = Some(Rc::downgrade(receiver));
-                mem::take(&mut endpoint.watches_before_join)
-            })
+            endpoint.receiver = Some(Rc::downgrade(receiver));
+            mem::take(&mut endpoint.watches_before_join)
         });
-        // An exiting thread without endpoints receives no messages.
-        let watches = watches.unwrap_or_else(|| Some(Vec::new()));
-        self.has_receiver.set(watches.is_some());
-        // Panics outside the closure, where `THREAD_ENDPOINTS` is not borrowed: the panic hook is
-        // user code, which may run a turn.
-        watches.expect(
-            "this thread has joined the group before; use a group for each type of operation",
-        )
+        for (sender_core, watches) in watches.unwrap_or_default() {
+            receiver.receive_batch(Batch::new(&self.group, sender_core, watches));
+        }
     }
 }
 
@@ -484,15 +458,17 @@ impl<K: Send + 'static> Batch<K> {
     }
 
     /// Passes the batch to this thread's receiver, or drops the batch if the receiver has ended. If
-    /// the thread has not joined the group, only buffers the `Watch` messages.
+    /// the thread has not joined the group, drops the events and buffers the messages. These are
+    /// `Watch` messages: all others concern a watch that this core has requested or added.
     fn deliver(mut self) {
         let BatchContent { group, sender_core, messages, .. } = &mut *self.0;
         let receiver = with_endpoint(group, |endpoint| {
             if let Some(receiver) = &endpoint.receiver {
                 return receiver.upgrade();
             }
-            let watches = messages.extract_if(.., |message| message.is_watch());
-            endpoint.watches_before_join.extend(watches.map(|watch| (*sender_core, watch)));
+            if !messages.is_empty() {
+                endpoint.watches_before_join.push((*sender_core, mem::take(messages)));
+            }
             None
         });
         if let Some(receiver) = receiver.flatten() {
@@ -510,8 +486,11 @@ impl<K: Send + 'static> Batch<K> {
 impl<K: Send + 'static> Drop for Batch<K> {
     fn drop(&mut self) {
         let BatchContent { group, sender_core, events, messages } = &mut *self.0;
-        let nondelivery_replies = messages.iter().filter_map(Message::nondelivery_reply).collect();
-        group.send_nondelivery_replies(*sender_core, nondelivery_replies);
+        let replies: Vec<_> = messages.iter().filter_map(Message::nondelivery_reply).collect();
+        if !replies.is_empty() {
+            // Replies are never answered, so any core can be the batch's sender.
+            group.send_batch(*sender_core, Batch::new(group, *sender_core, replies));
+        }
         ThreadWheel::drop_each_catching_panic(messages.drain(..));
         ThreadWheel::drop_each_catching_panic(events.drain(..));
     }
@@ -534,7 +513,7 @@ struct ReceivingEndpoint<K: Send + 'static> {
     receiver: Option<rc::Weak<dyn BatchReceiver<K>>>,
     /// The watches that other cores requested before this thread joined. Events need no buffer,
     /// because each operation checks its condition when its watch is acknowledged.
-    watches_before_join: Vec<(u32, Message<K>)>,
+    watches_before_join: Vec<(u32, Vec<Message<K>>)>,
 }
 
 impl<K: Send + 'static> Drop for ReceivingEndpoint<K> {
@@ -542,17 +521,14 @@ impl<K: Send + 'static> Drop for ReceivingEndpoint<K> {
         if let Some(receiver) = self.receiver.as_ref().and_then(rc::Weak::upgrade) {
             receiver.notify_remote_watchers_of_end();
         }
-        if let Some(group) = self.group.upgrade() {
-            let by_sender = self.watches_before_join.chunk_by(|(one, _), (next, _)| one == next);
-            for watches in by_sender.flat_map(|watches_of_sender| {
-                watches_of_sender.chunks(PURGATORY_BATCH_MESSAGES_MAX)
-            }) {
-                let nondelivery_replies =
-                    watches.iter().filter_map(|(_, watch)| watch.nondelivery_reply()).collect();
-                group.send_nondelivery_replies(watches[0].0, nondelivery_replies);
+        let group = self.group.upgrade();
+        for (sender_core, watches) in self.watches_before_join.drain(..) {
+            match &group {
+                // The destructor of the batch replies to the sender.
+                Some(group) => drop(Batch::new(group, sender_core, watches)),
+                None => ThreadWheel::drop_each_catching_panic(watches),
             }
         }
-        ThreadWheel::drop_each_catching_panic(self.watches_before_join.drain(..));
     }
 }
 

@@ -675,9 +675,7 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         let _ = purgatory.register_with_wheel();
         let receiver: Rc<dyn BatchReceiver<K>> = Rc::clone(&purgatory) as _;
         if let Some(member) = &purgatory.member {
-            for (sender_core, watch) in member.register_receiver(&receiver) {
-                purgatory.handle_message_catching_panic(sender_core, watch);
-            }
+            member.register_receiver(&receiver);
         }
         Purgatory(purgatory, PhantomData)
     }
@@ -1074,7 +1072,8 @@ impl<K: WatchKey, Op: DelayedOperation> SharedPurgatory<K, Op> {
     /// Handles a message, and catches panics of the key's own code. If a `Watch` message causes a
     /// panic, sends its [`nondelivery_reply`](Message::nondelivery_reply) to the sender.
     fn handle_message_catching_panic(&self, sender_core: u32, message: Message<K>) {
-        let reply = if message.is_watch() { message.nondelivery_reply() } else { None };
+        let is_watch = matches!(message, Message::Watch { .. });
+        let reply = if is_watch { message.nondelivery_reply() } else { None };
         let handle = || self.handle_message(sender_core, message);
         if ThreadWheel::catch_panic(PanicPlace::DelayedOperation, handle).is_none()
             && let Some(reply) = reply
