@@ -4,7 +4,7 @@ use std::{borrow::Cow, cell::RefCell, error::Error, fmt, io, sync::OnceLock};
 
 use corewheel::future::Timers;
 
-use super::{Instant, virtual_time};
+use super::virtual_time;
 
 thread_local! {
     /// This thread's wheel, while the wheel has a driver. Set by `DriverGuard`.
@@ -101,11 +101,6 @@ pub(super) fn current_timers() -> Cow<'static, Timers> {
     let start_timers = || Timers::per_worker().expect("the default timers start");
     driven_timers
         .map_or_else(|| Cow::Borrowed(DEFAULT_TIMERS.get_or_init(start_timers)), Cow::Owned)
-}
-
-/// Returns the current time of the clock that this thread's new futures use.
-pub(super) fn now() -> Instant {
-    virtual_time::now().unwrap_or_else(|| current_timers().now()).into()
 }
 
 /// Without virtual time, returns the current time of the clock that this thread's new futures use,

@@ -12,7 +12,7 @@ use futures_core::Stream;
 use slab::Slab;
 use tokio::task::coop;
 
-use super::{Instant, Sleep, current_timers::now, sleep_until, virtual_time::panic_if_stuck};
+use super::{Instant, Sleep, sleep_until, virtual_time::panic_if_stuck};
 
 /// A queue that yields its entries when their delays have passed, with the methods of tokio-util's
 /// `DelayQueue`.
@@ -61,8 +61,8 @@ pub struct DelayQueue<T> {
     /// Contains indices of `entries`. A tick is a millisecond, counted from `start`.
     wheel: Wheel<usize>,
     entries: Slab<Entry<T>>,
-    /// The time of the first insert or poll; `new` must not read the time, which could start the
-    /// default timers.
+    /// The time of the first insert or poll. `new` does not read the time: if the thread's clock is
+    /// replaced by a clock that is behind, entries with deadlines before `start` expire early.
     start: Option<Instant>,
     /// The sleep that the latest pending poll waits for. It ends at the deadline that was the
     /// earliest at that poll.
@@ -115,17 +115,17 @@ impl<T> DelayQueue<T> {
     ///
     /// # Panics
     ///
-    /// Panics if the queue has 2^25 - 1 entries, or the default timers cannot be started.
+    /// Panics if the queue has 2^25 - 1 entries.
     #[track_caller]
     pub fn insert(&mut self, value: T, timeout: Duration) -> Key {
-        self.insert_at(value, now().saturating_add(timeout))
+        self.insert_at(value, Instant::now().saturating_add(timeout))
     }
 
     /// Inserts an entry that expires at `when`, or within a millisecond if `when` has passed.
     ///
     /// # Panics
     ///
-    /// Panics if the queue has 2^25 - 1 entries, or the default timers cannot be started.
+    /// Panics if the queue has 2^25 - 1 entries.
     #[track_caller]
     pub fn insert_at(&mut self, value: T, when: Instant) -> Key {
         let tick = self.tick_of(when);
@@ -145,15 +145,16 @@ impl<T> DelayQueue<T> {
     ///
     /// # Panics
     ///
-    /// Panics if no timer is available, or nothing advances the [paused](super::pause) clock.
+    /// Panics if no timer is available, the default timers cannot be started, or nothing advances
+    /// the [paused](super::pause) clock.
     pub fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<Option<Expired<T>>> {
         panic_if_stuck();
         // As in tokio-util, a task that takes many due entries yields to other tasks.
         let budget = ready!(coop::poll_proceed(cx));
         self.waker.get_or_insert_with(|| cx.waker().clone()).clone_from(cx.waker());
         loop {
-            let start = *self.start.get_or_insert_with(now);
-            let now = now().duration_since(start).as_millis();
+            let start = *self.start.get_or_insert_with(Instant::now);
+            let now = Instant::now().duration_since(start).as_millis();
             if let Some(index) = self.unlink_next_due(u64::try_from(now).unwrap_or(u64::MAX)) {
                 budget.made_progress();
                 let expired = self.take_entry(index);
@@ -218,10 +219,10 @@ impl<T> DelayQueue<T> {
     ///
     /// # Panics
     ///
-    /// Panics if the entry has left the queue, or the default timers cannot be started.
+    /// Panics if the entry has left the queue.
     #[track_caller]
     pub fn reset(&mut self, key: &Key, timeout: Duration) {
-        self.reset_at(key, now().saturating_add(timeout));
+        self.reset_at(key, Instant::now().saturating_add(timeout));
     }
 
     /// Moves an entry to `when`. If `when` has passed, the entry expires within a millisecond.
@@ -311,7 +312,7 @@ impl<T> DelayQueue<T> {
 
     /// Returns the tick of `when` in milliseconds, rounded up; 0 if `when` is before `start`.
     fn tick_of(&mut self, when: Instant) -> u64 {
-        let start = *self.start.get_or_insert_with(now);
+        let start = *self.start.get_or_insert_with(Instant::now);
         let tick = when.duration_since(start).as_nanos().div_ceil(1_000_000);
         u64::try_from(tick).unwrap_or(u64::MAX)
     }
