@@ -27,8 +27,6 @@ use crate::{
     util::sync::{AtomicBool, Ordering, SetOnce, fence, per_thread},
 };
 
-type CoreOfKeyFn<K> = dyn Fn(&K) -> usize + Send + Sync;
-
 /// The purgatories of several cores. Each key belongs to one core, and operations may watch keys of
 /// any core.
 ///
@@ -96,7 +94,7 @@ pub struct PurgatoryGroup<K>(Arc<Group<K>>);
 
 /// The state that the clones of a [`PurgatoryGroup`] share.
 struct Group<K> {
-    core_of: Box<CoreOfKeyFn<K>>,
+    core_of: Box<dyn Fn(&K) -> usize + Send + Sync>,
     /// The cores of the group, set by the first core that joins.
     cores: SetOnce<Box<[GroupCore]>>,
 }
@@ -355,17 +353,13 @@ impl<K: Send + 'static> Member<K> {
 
     #[inline]
     fn add_to_batch(&self, dest_core: u32, add_to_content: impl FnOnce(&mut BatchContent<K>)) {
-        let (batch_len, full_batch) = {
-            let mut unsent_batches = self.unsent_batch_by_core.borrow_mut();
-            let Some(unsent_batch) = unsent_batches.get_mut(dest_core as usize) else { return };
-            let batch = unsent_batch.get_or_insert_with(|| self.take_empty_batch());
-            add_to_content(&mut batch.0);
-            let batch_len = batch.len();
-            (
-                batch_len,
-                if batch_len >= PURGATORY_BATCH_MESSAGES_MAX { unsent_batch.take() } else { None },
-            )
-        };
+        let mut unsent_batches = self.unsent_batch_by_core.borrow_mut();
+        let Some(unsent_batch) = unsent_batches.get_mut(dest_core as usize) else { return };
+        let batch = unsent_batch.get_or_insert_with(|| self.take_empty_batch());
+        add_to_content(&mut batch.0);
+        let batch_len = batch.len();
+        let full_batch = unsent_batch.take_if(|_| batch_len >= PURGATORY_BATCH_MESSAGES_MAX);
+        drop(unsent_batches);
         if let Some(batch) = full_batch {
             self.group.send_batch(dest_core, batch);
         } else if batch_len == 1 {
