@@ -394,25 +394,21 @@ impl<K, Op> Table<K, Op> {
     }
 
     /// Unlinks an operation's watches that are on this core, and frees the records of these watches.
-    /// `freed_contents` has the contents of the operation's record, which includes the inline
-    /// watch. Returns `freed_contents.last_watch_on_other_core_index`.
+    /// `freed` has the contents of the operation's record, which includes the inline watch. Returns
+    /// `freed.last_watch_on_other_core_index`.
     #[inline(always)]
-    fn unlink_watches(&mut self, index: u32, freed_contents: FreedRecordContents<K>) -> u32 {
-        let FreedRecordContents {
-            inline_watch,
-            last_watch_on_other_core_index,
-            index_for_free_list,
-        } = freed_contents;
-        if inline_watch.next_in_ring != WatchIndex::NONE {
-            let mut next = self.unlink_watch(WatchIndex::of_inline_watch(index), inline_watch);
+    fn unlink_watches(&mut self, index: u32, freed: FreedRecordContents<K>) -> u32 {
+        if freed.inline_watch.next_in_ring != WatchIndex::NONE {
+            let inline_index = WatchIndex::of_inline_watch(index);
+            let mut next = self.unlink_watch(inline_index, freed.inline_watch);
             while next != WatchIndex::NONE {
                 next = self.remove_separate_watch(next.index());
             }
         }
-        if index_for_free_list != NO_RECORD {
-            self.put_operation_in_free_list(index_for_free_list);
+        if freed.index_for_free_list != NO_RECORD {
+            self.put_operation_in_free_list(freed.index_for_free_list);
         }
-        last_watch_on_other_core_index
+        freed.last_watch_on_other_core_index
     }
 
     #[inline(never)]
@@ -467,10 +463,8 @@ impl<K, Op> Table<K, Op> {
 
     /// Removes a watch of another core's operation, unless the watch was removed before.
     pub(super) fn remove_remote_watch(&mut self, watch: RecordId) {
-        let separate_watch = self.separate_watches.get(watch.index);
-        if separate_watch
-            .is_some_and(|separate_watch| separate_watch.record_id_number == Some(watch.number))
-        {
+        let separate = self.separate_watches.get(watch.index);
+        if separate.is_some_and(|separate| separate.record_id_number == Some(watch.number)) {
             self.remove_separate_watch(watch.index);
         }
     }
@@ -510,27 +504,19 @@ impl<K, Op> Table<K, Op> {
         if !self.cursors.is_empty() {
             self.move_cursors(index, watch.next_in_ring);
         }
-        let Watch {
-            key,
-            hash,
-            next_in_chain,
-            previous_in_ring,
-            next_in_ring,
-            next_separate_of_operation,
-        } = watch;
-        let is_only_watch = next_in_ring == index;
+        let is_only_watch = watch.next_in_ring == index;
         if !is_only_watch {
-            self.watch_mut(previous_in_ring).next_in_ring = next_in_ring;
-            self.watch_mut(next_in_ring).previous_in_ring = previous_in_ring;
+            self.watch_mut(watch.previous_in_ring).next_in_ring = watch.next_in_ring;
+            self.watch_mut(watch.next_in_ring).previous_in_ring = watch.previous_in_ring;
         }
-        if let Some(key) = key {
-            let mut link = self.chain_head_mut(hash);
+        if let Some(key) = watch.key {
+            let mut link = self.chain_head_mut(watch.hash);
             while *link != index {
                 let next_index = *link;
                 link = &mut self.watch_mut(next_index).next_in_chain;
             }
             if is_only_watch {
-                *link = next_in_chain;
+                *link = watch.next_in_chain;
                 self.key_count -= 1;
                 // Only the comparison is inlined, because the condition is rarely true.
                 if self.key_count < self.chain_heads.len().div_ceil(SHRINK_ABOVE_CHAINS_PER_KEY) {
@@ -538,12 +524,13 @@ impl<K, Op> Table<K, Op> {
                 }
                 self.defer_drop(key);
             } else {
-                *link = next_in_ring;
-                let first = self.watch_mut(next_in_ring);
-                (first.key, first.hash, first.next_in_chain) = (Some(key), hash, next_in_chain);
+                *link = watch.next_in_ring;
+                let first = self.watch_mut(watch.next_in_ring);
+                (first.key, first.hash) = (Some(key), watch.hash);
+                first.next_in_chain = watch.next_in_chain;
             }
         }
-        next_separate_of_operation
+        watch.next_separate_of_operation
     }
 
     /// Moves the cursors at the watch `index` to the next watch.
@@ -728,11 +715,8 @@ impl<K, Op> Table<K, Op> {
             let watcher = if core == LOCAL_CORE {
                 WatchingOperation::Local(operation.index)
             } else {
-                WatchingOperation::Remote {
-                    core,
-                    operation,
-                    watch: RecordId { number, index: reached_watch.index() },
-                }
+                let watch = RecordId { number, index: reached_watch.index() };
+                WatchingOperation::Remote { core, operation, watch }
             };
             (number, watcher, &separate.watch)
         } else {
