@@ -112,8 +112,8 @@ pub enum Workload {
     /// Adds each timer again when it fires: ns per timer.
     Steady,
     /// The time of a turn, with one turn per tick and timers due within 120 s. `max-cpu`: the
-    /// longest turn in CPU time of the thread. `touched`: the most entries that a turn touches.
-    /// Some peers are left out to save time.
+    /// longest turn in CPU time of the thread. `handled`: the most entries that a turn fires or
+    /// relinks. Some peers are left out to save time.
     Pause,
     /// `pause` with all timers due in one tick. Turns of corewheel have a budget of 64 entries; the
     /// other peers fire all timers in one turn.
@@ -125,8 +125,8 @@ pub enum Workload {
     PauseAfterSleep,
     /// Adds timers of ten minutes within 1.5 s, with or without a periodic timer beside them. After
     /// the adds, the loop calls `turn` only at the next deadlines that the peer reports. `longest`:
-    /// the longest turn that fires no timer, in elapsed time and in CPU time. `moved`: the most
-    /// entries that a turn touches without firing them.
+    /// the longest turn that fires no timer, in elapsed time and in CPU time. `relinked`: the most
+    /// entries that a turn relinks.
     PauseHeartbeat,
     /// Ticks in which no timer is due, with timers due in an hour: ns per tick.
     Idle,
@@ -169,7 +169,7 @@ pub enum Workload {
     Purgatory,
     /// How late timers fire in real time, with a tick of 1 ms or the peer's own.
     Late,
-    /// A loop whose timers have slack: wake-ups, entries touched per timer, and ns per timer. For
+    /// A loop whose timers have slack: wake-ups, entries relinked per timer, and ns per timer. For
     /// `linked64` and `btree`, the caller rounds the deadlines.
     Within,
     /// The number of timers per tick and the longest turn, when timers with one deadline are spread

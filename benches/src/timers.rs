@@ -51,8 +51,8 @@ pub trait TimerSet: Sized {
     /// Announces a sleep, before which some peers free memory.
     fn prepare_sleep(&mut self) {}
 
-    /// Returns the entries added, moved, fired or removed so far, if the peer counts them.
-    fn touched(&self) -> Option<u64> {
+    /// Returns how often a pass has moved an entry to another slot, if the peer counts this.
+    fn relinked(&self) -> Option<u64> {
         None
     }
 }

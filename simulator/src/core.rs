@@ -440,9 +440,9 @@ fn turn_local(method: TurnMethod) -> TurnReport {
     };
     let live = timer.len();
     check(!turn.nested && turn.live == live, || format!("{turn:?}, but {live} live"));
-    let (collected, touched) = (Some(turn.collected), Some(turn.touched));
+    let (collected, relinked) = (Some(turn.collected), Some(turn.relinked));
     let (fired, behind) = (turn.fired, turn.behind);
-    TurnReport { fired, collected, touched, behind, ..TurnReport::default() }
+    TurnReport { fired, collected, relinked, behind, ..TurnReport::default() }
 }
 
 /// Makes a pass. If `borrows`, the loop borrows the payloads of periodic timers; otherwise it takes
@@ -535,7 +535,7 @@ fn run_script(id: Id, script: Script, shard: Option<&mut Shard<Payload>>) {
         Script::Reset(other, delay) => handles::reset(other, delay, None),
         Script::Turn if is_callback => {
             let (turn, live) = (local_timer().turn(), local_timer().len());
-            let turn_counts = (turn.fired, turn.collected, turn.touched, turn.live);
+            let turn_counts = (turn.fired, turn.collected, turn.relinked, turn.live);
             let is_idle = turn.nested && turn_counts == (0, 0, 0, live);
             count_operation("turn in a callback");
             with_model(|model| _ = model.read_clock(model.own_shard()));

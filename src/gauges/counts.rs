@@ -98,8 +98,9 @@ counts! {
         /// Turns that did not finish, usually because a budget was used up or more than 1,024
         /// messages waited. The next turn continues.
         pub turns_behind: u64,
-        /// Operations on entries of the wheel: links, resets, cascades, unlinks and fires.
-        pub touched: u64,
+        /// How often a pass moved a timer to another slot of the wheel, because its deadline is
+        /// farther than the first level reaches, or because it was reset to a later deadline.
+        pub relinked: u64,
     }
 }
 

@@ -116,8 +116,9 @@ pub struct Turn {
     pub collected: usize,
     /// Number of live timers after the turn.
     pub live: usize,
-    /// Number of times that the turn linked, reset, moved, unlinked or fired a wheel entry.
-    pub touched: u64,
+    /// Number of timers that this turn moved to another slot of the wheel; see
+    /// [`Counts::relinked`].
+    pub relinked: u64,
     /// True if due timers or remote requests remain for the next turn, because of the budget or the
     /// maximum of 1,024 requests.
     pub behind: bool,
@@ -127,8 +128,8 @@ pub struct Turn {
 
 impl fmt::Display for Turn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { fired, collected, live, touched, behind, nested } = self;
-        write!(f, "fired {fired}, collected {collected}, live {live}, touched {touched}")?;
+        let Self { fired, collected, live, relinked, behind, nested } = self;
+        write!(f, "fired {fired}, collected {collected}, live {live}, relinked {relinked}")?;
         f.write_str(if *behind { ", behind" } else { "" })?;
         f.write_str(if *nested { ", nested" } else { "" })
     }

@@ -602,8 +602,8 @@ impl ThreadWheel {
         }
         thread_wheel.driver_state.set(DriverState::InTurn);
         let _turn_guard = TurnGuard(&thread_wheel.driver_state);
-        let (touched_before, has_urgent_messages) =
-            thread_wheel.with_engine(|engine| (engine.wheel.touched, engine.begin_pass(budget)));
+        let (relinked_before, has_urgent_messages) =
+            thread_wheel.with_engine(|engine| (engine.wheel.relinked, engine.begin_pass(budget)));
         let (mut fired, mut collected) = (0, 0);
         if has_urgent_messages {
             thread_wheel.consume_messages(&mut fired, &mut collected);
@@ -629,8 +629,8 @@ impl ThreadWheel {
             if next_turn_needs_pass {
                 engine.request_pass();
             }
-            let touched = engine.wheel.touched - touched_before;
-            Turn { fired, collected, live: engine.len(), touched, behind, nested: false }
+            let relinked = engine.wheel.relinked - relinked_before;
+            Turn { fired, collected, live: engine.len(), relinked, behind, nested: false }
         })
     }
 

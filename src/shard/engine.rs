@@ -900,7 +900,7 @@ impl<T> Engine<T> {
         Counts {
             live: self.stats.live_count.into(),
             panicked: self.shared.hooks.panic_count(),
-            touched: self.wheel.touched,
+            relinked: self.wheel.relinked,
             clock_regressions: self.clock.regression_count,
             ..self.stats.counts
         }
@@ -993,13 +993,14 @@ impl<T> Engine<T> {
     /// publishes the occupied slots, if a reader has requested them.
     #[inline(never)]
     pub(crate) fn publish_counts(&self) {
-        let &Counts { cancelled, handed_back, resets, remote_resets, .. } = &self.stats.counts;
+        let &Counts { added, cancelled, handed_back, resets, remote_resets, .. } =
+            &self.stats.counts;
         let &Counts { runs, turns_behind, turns, .. } = &self.stats.counts;
         // These counters never decrease, so if their sum is unchanged, no counter has changed.
         let counter_sum: u64 =
-            [runs, cancelled, handed_back, resets, remote_resets, turns_behind].iter().sum();
+            [added, runs, cancelled, handed_back, resets, remote_resets, turns_behind].iter().sum();
         let queued = self.backlog.message_count();
-        let digest = (self.wheel.touched + self.clock.regression_count + counter_sum, queued);
+        let digest = (self.wheel.relinked + self.clock.regression_count + counter_sum, queued);
         self.stats.next_publish_turn.set(turns + COUNTS_PUBLISH_INTERVAL_TURNS);
         if self.stats.last_published_digest.replace(digest) != digest {
             let counts = Counts {

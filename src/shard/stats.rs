@@ -11,7 +11,7 @@ use crate::{
 /// The counts of a shard's owner, and the turns at which the owner must publish them.
 #[derive(Debug, Default)]
 pub(super) struct Stats {
-    /// The counts, except `live`, `uncollected`, `queued`, `panicked`, `touched` and
+    /// The counts, except `live`, `uncollected`, `queued`, `panicked`, `relinked` and
     /// `clock_regressions`, which stay zero here.
     pub(super) counts: Counts,
     /// The number of live timers, in 32 bits, so that the compiler cannot load it together with a

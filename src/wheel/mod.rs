@@ -507,8 +507,8 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
         self.len() == 0
     }
 
-    /// Returns the number of operations on entries since the wheel's creation. Each insertion,
-    /// reset, move, return and removal is one operation.
+    /// Returns how often a pass has moved an entry to another slot since the wheel's creation. A
+    /// pass moves the entries of the upper levels, and entries that were reset to later deadlines.
     ///
     /// # Examples
     ///
@@ -516,12 +516,14 @@ impl<T, const LEVEL_BITS: u32, const LEVELS: usize> Wheel<T, LEVEL_BITS, LEVELS>
     /// use corewheel::Wheel;
     ///
     /// let mut wheel = Wheel::new();
-    /// let before = wheel.touched();
-    /// wheel.insert(10, "lease");
-    /// assert!(wheel.touched() > before);
+    /// wheel.insert(200_000, "lease");
+    /// for now in 1..200_000 {
+    ///     assert_eq!(wheel.advance(now).count(), 0);
+    /// }
+    /// assert_eq!(wheel.relinked(), 1);
     /// ```
-    pub fn touched(&self) -> u64 {
-        self.raw_wheel.touched
+    pub fn relinked(&self) -> u64 {
+        self.raw_wheel.relinked
     }
 
     /// Checks the invariants, for tests. Cost: visits every slot and every entry.

@@ -81,16 +81,15 @@ pub(crate) struct RawWheel<const LEVEL_BITS: u32, const LEVELS: usize> {
     /// The number of entries that the pass may still return or relink.
     budget: usize,
     prefetcher: Prefetcher,
-    /// The number of entries in slots. This field is narrower than `touched`, so that the compiler
-    /// does not load both at once. A joint load would stall after a store to only one of them.
+    /// The number of entries in slots.
     len: u32,
     /// For each slot of an upper level, the number of its entries, except those spliced from the
     /// late slot.
     pub(super) upper_counts_by_slot: Box<[u32]>,
     /// The sum of `upper_counts_by_slot`.
     pub(super) upper_entry_count: u32,
-    /// How often an entry was linked, reset, relinked, unlinked or returned.
-    pub(crate) touched: u64,
+    /// How often a pass has moved an entry to another slot.
+    pub(crate) relinked: u64,
     pub(super) slots: Slots<LEVEL_BITS, LEVELS>,
 }
 
@@ -138,7 +137,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             ]
             .into_boxed_slice(),
             upper_entry_count: 0,
-            touched: 0,
+            relinked: 0,
             slots: Slots::new(),
         }
     }
@@ -176,7 +175,6 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         entry: S::Entry<'_>,
         deadline: u64,
     ) {
-        self.touched += 1;
         self.len += 1;
         self.link_in_first_level(storage, entry, deadline, deadline, Location::FIRST_LEVEL);
     }
@@ -194,7 +192,6 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     #[inline]
     pub(crate) fn unlink<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
         self.len -= 1;
-        self.touched += 1;
         self.unlink_keeping_len(storage, entry);
     }
 
@@ -203,7 +200,6 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     #[inline]
     pub(super) fn unlink_from_first_level<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
         self.len -= 1;
-        self.touched += 1;
         entry.location().set(Location::UNLINKED);
         self.slots.unlink(storage, entry.links());
     }
@@ -224,7 +220,6 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         if is_later
             && (location.may_precede_deadline() || self.try_make_postponable(entry, location))
         {
-            self.touched += 1;
             entry.deadline().set(deadline);
         } else if is_later && location == Location::FIRST_LEVEL {
             self.relink_from_crowded_slot(storage, entry, deadline);
@@ -268,7 +263,6 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// Links an entry that is in no slot, without updating `len`.
     #[inline(always)]
     fn link_keeping_len<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
-        self.touched += 1;
         if deadline <= self.pass_end {
             self.link_late(storage, entry);
         } else {
@@ -289,7 +283,6 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         deadline: u64,
     ) {
         self.unlink_keeping_len(storage, entry);
-        self.touched += 1;
         let half_distance = (deadline - self.pass_end).div_ceil(2);
         let ticks_earlier =
             u64::from(entry.index()).wrapping_mul(0x9E37_79B9_7F4A_7C15) % half_distance;
@@ -351,7 +344,6 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         // clears the slot's count.
         let is_counted = self.slots.try_increment_postponable_count(slot);
         debug_assert!(is_counted, "unlinking an entry never raises a count");
-        self.touched += 1;
         self.link_in_first_level(storage, entry, deadline, deadline, Location::POSTPONABLE);
         true
     }
@@ -371,13 +363,11 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             }
             self.unlink_keeping_len(storage, entry);
             self.len -= 1;
-            self.touched += u64::from(deadline <= self.current_tick);
         }
         if deadline <= self.current_tick {
             entry.deadline().set(deadline);
             return Err(self.current_tick);
         }
-        self.touched += 1;
         self.len += 1;
         self.link_into_slot(storage, entry, deadline);
         Ok(())
@@ -390,7 +380,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         })
     }
 
-    /// Links an entry into the slot of its deadline, without updating `len` and `touched`.
+    /// Links an entry into the slot of its deadline, without updating `len`.
     #[inline]
     fn link_into_slot<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         if deadline <= self.last_first_level_tick {
@@ -457,7 +447,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         }
     }
 
-    /// Unlinks an entry, without updating `len` and `touched`.
+    /// Unlinks an entry, without updating `len`.
     #[inline]
     fn unlink_keeping_len<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
         let location = entry.location().replace(Location::UNLINKED);
@@ -469,7 +459,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     }
 
     /// Unlinks an entry that was linked into the late slot or an upper level, without updating
-    /// `len` and `touched`.
+    /// `len`.
     #[inline(never)]
     fn unlink_late_or_upper<S: Storage>(
         &mut self,
@@ -569,7 +559,6 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
                 return None;
             }
             self.budget -= 1;
-            self.touched += 1;
             let entry = storage.entry(first_entry);
             let deadline = entry.deadline().get();
             entry.location().set(Location::UNLINKED);
@@ -585,6 +574,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
                 return Some((entry, deadline));
             }
             // The entry is not due, because it was reset to a later deadline.
+            self.relinked += 1;
             self.link_into_slot(storage, entry, deadline);
         }
     }
@@ -759,7 +749,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
                 return true;
             }
             self.budget -= 1;
-            self.touched += 1;
+            self.relinked += 1;
             let entry = storage.entry(first_entry);
             let deadline = entry.deadline().get();
             self.unlink_keeping_len(storage, entry);

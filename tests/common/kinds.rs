@@ -34,7 +34,7 @@ pub(crate) struct PassResult {
     pub(crate) fired: usize,
     /// Timers that other threads cancelled and the owner collected.
     pub(crate) collected: usize,
-    pub(crate) touched: usize,
+    pub(crate) relinked: usize,
     pub(crate) behind: bool,
 }
 
@@ -95,15 +95,15 @@ impl TimerSet for WheelTimers {
     }
 
     fn pass(&mut self, ticks: u32, budget: usize) -> PassResult {
-        let (before, mut fired) = (self.wheel.touched(), 0);
+        let (before, mut fired) = (self.wheel.relinked(), 0);
         for (deadline, _) in self.wheel.advance_within(self.wheel.now() + u64::from(ticks), budget)
         {
             assert!(deadline >= self.latest, "out of order");
             self.latest = deadline;
             fired += 1;
         }
-        let touched = to_usize(self.wheel.touched() - before);
-        PassResult { fired, collected: 0, touched, behind: self.wheel.is_behind() }
+        let relinked = to_usize(self.wheel.relinked() - before);
+        PassResult { fired, collected: 0, relinked, behind: self.wheel.is_behind() }
     }
 
     fn live(&self) -> usize {
@@ -149,7 +149,8 @@ impl TimerSet for ShardTimers {
         let (after, behind) = (self.shard.counts(), self.shard.is_behind());
         assert!(!behind || self.shard.time_until_next() == Some(Duration::ZERO));
         let collected = to_usize(after.cancelled - before.cancelled);
-        PassResult { fired, collected, touched: to_usize(after.touched - before.touched), behind }
+        let relinked = to_usize(after.relinked - before.relinked);
+        PassResult { fired, collected, relinked, behind }
     }
 
     fn prepare_sleep(&mut self) {
@@ -181,8 +182,8 @@ impl TimerSet for ThreadTimers {
         self.0.advance(TICK * ticks);
         let turn = local_timer().turn_within(budget);
         assert!(!turn.behind || local_timer().time_until_next() == Some(Duration::ZERO));
-        let (touched, behind) = (to_usize(turn.touched), turn.behind);
-        PassResult { fired: turn.fired, collected: turn.collected, touched, behind }
+        let (relinked, behind) = (to_usize(turn.relinked), turn.behind);
+        PassResult { fired: turn.fired, collected: turn.collected, relinked, behind }
     }
 
     fn prepare_sleep(&mut self) {

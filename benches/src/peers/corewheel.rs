@@ -34,8 +34,8 @@ impl TimerSet for CorewheelWheel {
         self.0.advance_within(now, budget).for_each(|(_, payload)| on_fire(payload));
     }
 
-    fn touched(&self) -> Option<u64> {
-        Some(self.0.touched())
+    fn relinked(&self) -> Option<u64> {
+        Some(self.0.relinked())
     }
 }
 
@@ -102,8 +102,8 @@ impl TimerSet for CorewheelShard {
         drop(self.shard.prepare_sleep());
     }
 
-    fn touched(&self) -> Option<u64> {
-        Some(self.shard.counts().touched)
+    fn relinked(&self) -> Option<u64> {
+        Some(self.shard.counts().relinked)
     }
 }
 
@@ -200,8 +200,8 @@ impl<C: LocalClock> TimerSet for CorewheelLocal<C> {
         drop(local_timer().prepare_sleep());
     }
 
-    fn touched(&self) -> Option<u64> {
-        Some(local_timer().counts().touched)
+    fn relinked(&self) -> Option<u64> {
+        Some(local_timer().counts().relinked)
     }
 }
 

@@ -18,7 +18,7 @@ pub struct Linked64 {
     /// For each level, a bitmap of the slots that have nodes.
     occupied: [u64; LEVELS],
     now: u64,
-    touched: u64,
+    relinked: u64,
 }
 
 #[derive(Debug, Default)]
@@ -41,7 +41,6 @@ impl Linked64 {
     }
 
     fn link(&mut self, index: u32) {
-        self.touched += 1;
         let slot = self.slot_of(self.timers[index].value.timer.deadline);
         if self.timers.link(&mut self.heads, slot, index) {
             self.occupied[slot as usize / SLOTS] |= 1 << (slot as usize % SLOTS);
@@ -49,7 +48,6 @@ impl Linked64 {
     }
 
     fn unlink(&mut self, index: u32) {
-        self.touched += 1;
         if let Some(slot) = self.timers.unlink(&mut self.heads, index) {
             self.occupied[slot as usize / SLOTS] &= !(1 << (slot as usize % SLOTS));
         }
@@ -72,6 +70,7 @@ impl Linked64 {
 
     fn cascade(&mut self, mut index: u32) {
         while index != NIL {
+            self.relinked += 1;
             let next = self.timers[index].next;
             self.link(index);
             index = next;
@@ -80,7 +79,6 @@ impl Linked64 {
 
     fn fire(&mut self, mut index: u32, on_fire: &mut impl FnMut(Payload)) {
         while index != NIL {
-            self.touched += 1;
             let node = &self.timers[index];
             let (next, payload) = (node.next, node.value.timer.payload);
             self.timers.end(index);
@@ -95,7 +93,7 @@ impl TimerSet for Linked64 {
 
     fn new() -> Self {
         let heads = [NIL; LEVELS * SLOTS];
-        Self { timers: Table::new(), heads, occupied: [0; LEVELS], now: 0, touched: 0 }
+        Self { timers: Table::new(), heads, occupied: [0; LEVELS], now: 0, relinked: 0 }
     }
 
     fn add(&mut self, deadline: u64, payload: Payload) -> Handle {
@@ -133,8 +131,8 @@ impl TimerSet for Linked64 {
         self.now = now;
     }
 
-    fn touched(&self) -> Option<u64> {
-        Some(self.touched)
+    fn relinked(&self) -> Option<u64> {
+        Some(self.relinked)
     }
 }
 

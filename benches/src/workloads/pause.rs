@@ -36,7 +36,7 @@ struct Turn {
     /// The CPU time of the thread during the turn.
     cpu_nanos: f64,
     fired: usize,
-    touched: Option<u64>,
+    relinked: Option<u64>,
 }
 
 impl<T: TimerSet> Pause<T> {
@@ -69,7 +69,7 @@ impl<T: TimerSet> Pause<T> {
     fn turn(&mut self, now: u64) -> usize {
         self.now = now;
         let (before, fired) = (self.fired.len(), &mut self.fired);
-        let touched = self.timers.touched();
+        let relinked = self.timers.relinked();
         let cpu_started = measure::read_clock(ClockId::ThreadCPUTime);
         let started = Instant::now();
         self.timers.advance_within(now, self.budget, |payload| fired.push(payload));
@@ -77,22 +77,23 @@ impl<T: TimerSet> Pause<T> {
         let cpu_nanos = measure::read_clock(ClockId::ThreadCPUTime)
             .saturating_sub(cpu_started)
             .as_nanos() as f64;
-        let touched = self.timers.touched().zip(touched).map(|(after, before)| after - before);
+        let relinked = self.timers.relinked().zip(relinked).map(|(after, before)| after - before);
         let fired = self.fired.len() - before;
-        self.turns.push(Turn { nanos, cpu_nanos, fired, touched });
+        self.turns.push(Turn { nanos, cpu_nanos, fired, relinked });
         fired
     }
 
     fn samples(self, job: Job) -> Vec<Sample> {
         let mut nanos: Vec<f64> = self.turns.iter().map(|turn| turn.nanos).collect();
         let cpu_nanos = self.turns.iter().map(|turn| turn.cpu_nanos).fold(0.0, f64::max);
-        let touched = self.turns.iter().filter_map(|turn| turn.touched).max();
+        let handled =
+            self.turns.iter().filter_map(|turn| Some(turn.relinked? + turn.fired as u64)).max();
         let mut samples = super::quantiles(job, "ns", &mut nanos);
         if job.workload == W::Pause {
             samples[0].curve = curve(&nanos);
         }
         samples.push(job.sample("max-cpu", "ns", cpu_nanos));
-        samples.extend(touched.map(|touched| job.sample("touched", "entries", touched as f64)));
+        samples.extend(handled.map(|handled| job.sample("handled", "entries", handled as f64)));
         samples
     }
 }
@@ -168,11 +169,11 @@ fn run_beside_heartbeat<T: ReportsDeadline>(job: Job, period: Option<u64>) -> Ve
     let longest = |nanos: fn(&Turn) -> f64| {
         pause.turns.iter().filter(|turn| turn.fired == 0).map(nanos).fold(0.0, f64::max)
     };
-    let moved = pause.turns.iter().filter_map(|turn| Some(turn.touched? - turn.fired as u64)).max();
+    let relinked = pause.turns.iter().filter_map(|turn| turn.relinked).max();
     let mut samples = vec![
         job.sample("longest", "ns", longest(|turn| turn.nanos)),
         job.sample("longest-cpu", "ns", longest(|turn| turn.cpu_nanos)),
     ];
-    samples.extend(moved.map(|moved| job.sample("moved", "entries", moved as f64)));
+    samples.extend(relinked.map(|relinked| job.sample("relinked", "entries", relinked as f64)));
     samples
 }

@@ -78,16 +78,17 @@ pub fn within<T: ReportsDeadline>(job: Job) -> Vec<Sample> {
         let mut simulated_loop = SimulatedLoop::<T>::new(job.n, slack);
         simulated_loop.run(MEASURED_SECONDS);
         (simulated_loop.wake_ups, simulated_loop.fired_count) = (0, 0);
-        let touched = simulated_loop.timers.touched();
+        let before = simulated_loop.timers.relinked();
         let started = Instant::now();
         simulated_loop.run(MEASURED_SECONDS);
         let nanos = started.elapsed().as_nanos() as f64;
-        let touched =
-            simulated_loop.timers.touched().zip(touched).map(|(after, before)| after - before);
+        let relinked =
+            simulated_loop.timers.relinked().zip(before).map(|(after, before)| after - before);
         let fired_count = simulated_loop.fired_count as f64;
         let wake_ups = simulated_loop.wake_ups as f64 / MEASURED_SECONDS as f64;
         let mut samples = vec![job.sample("wake-ups", "per second", wake_ups)];
-        samples.extend(touched.map(|it| job.sample("touched", "entries", it as f64 / fired_count)));
+        let per_timer = relinked.map(|relinked| relinked as f64 / fired_count);
+        samples.extend(per_timer.map(|value| job.sample("relinked", "entries", value)));
         samples.push(job.sample("timer", "ns", nanos / fired_count));
         samples
     })
