@@ -183,8 +183,8 @@ impl Config {
     /// [`metrics`](crate::metrics::ShardMetrics::callback_durations).
     ///
     /// A measured callback costs two more readings of a clock. A wheel of `Timers::per_worker_with`
-    /// measures no callbacks. If several kinds of callbacks alternate regularly, and their number
-    /// has a common factor with `one_in`, some kinds are never measured.
+    /// measures no callbacks. If k kinds of callbacks take turns, and k has a common factor with
+    /// `one_in`, some kinds are never measured.
     ///
     /// # Examples
     ///
@@ -209,9 +209,9 @@ impl Config {
     /// Sets the time within which the owner drops the callback of a remotely cancelled timer. The
     /// default is 100 ms.
     ///
-    /// If the timer was added through a [`ShardRef`](crate::ShardRef), the canceller usually drops
-    /// the callback itself. Remote cancels of timers that the owner added cause at most two extra
-    /// wake-ups per `time`.
+    /// If a thread other than the owner added the timer, the canceller usually drops the callback
+    /// itself. Remote cancels of timers that the owner added cause at most two extra wake-ups per
+    /// `time`.
     ///
     /// The loop must announce its sleeps (`prepare_sleep`) and call `turn` after each sleep. A
     /// cancel cannot end an unannounced sleep: the callback stays until the next turn.

@@ -63,8 +63,8 @@ fn add_timers(
     (0..TIMERS).map(|_| add_one()).collect()
 }
 
-/// Cancels every timer. Returns each answer, and the number of fires that the canceller sees
-/// afterwards.
+/// Cancels every timer. Returns, for each timer, the answer and the number of fires that the
+/// canceller sees afterwards.
 fn cancel_all(canceller_index: usize, timers: &[SharedTimer]) -> Vec<(Cancel, u32)> {
     let cancel = |(handle, log): &SharedTimer| {
         log.work[canceller_index].store(1, Relaxed);

@@ -28,7 +28,7 @@ impl Draws {
         self.rng.usize(..self.live)
     }
 
-    /// Returns each timer once, in random order.
+    /// Returns the index of each timer once, in random order.
     pub(crate) fn order(&mut self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.live).collect();
         self.rng.shuffle(&mut order);

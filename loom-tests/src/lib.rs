@@ -114,7 +114,8 @@ pub fn shard_with_due_timer<T>(payload: T) -> WithTimer<T> {
     (shard, clock, handle)
 }
 
-/// Asserts that `added` timers were added, all of them have ended, and no message is queued.
+/// Asserts that `added` timers were added, that all fired or were cancelled, and that no message is
+/// left and nothing panicked.
 pub fn assert_all_ended(counts: &Counts, added: u64) {
     let Counts { live, fired, cancelled, uncollected, queued, panicked, .. } = *counts;
     assert_eq!((counts.added, fired + cancelled), (added, added), "{counts:?}");

@@ -88,7 +88,8 @@ impl ShardClock {
         true
     }
 
-    /// Reads the clock itself, and updates the estimator, if there is one.
+    /// Reads the source clock instead of estimating its time, and updates the estimator, if there
+    /// is one.
     ///
     /// The clock must be read between the two counts of the [`Anchor`]. The kernel's clock code
     /// waits until the first count has been read, and `read_ordered` waits until the clock code has

@@ -31,7 +31,8 @@ fn pending_sleep(poller: &Poller, delay: Duration) -> Sleep {
     poller.poll_pending(sleep(delay))
 }
 
-/// A reading of the fast clock is an uncertainty interval, which here contains the deadlines.
+/// A reading of the fast clock is an uncertainty interval. In this test, the interval may contain a
+/// deadline.
 #[test]
 fn the_fast_clock_neither_delays_a_passed_deadline_nor_misses_a_future_tick() {
     on_a_thread(|| {

@@ -566,7 +566,8 @@ fn a_first_sleep_that_no_wake_up_ends_is_reported() {
     });
 }
 
-/// Each due turn finds nothing to do, because its timer was cancelled.
+/// The loop has published the deadline of a timer that was then cancelled. The turns after this
+/// deadline find nothing to do.
 #[test]
 fn a_loop_whose_due_turns_are_idle_is_not_reported() {
     const NAME: &str = "a loop with idle turns";

@@ -122,9 +122,8 @@ fn the_period_of_a_remote_request_does_not_depend_on_when_the_owner_turns() {
     }
 }
 
-/// After a zero delay, the period starts a tick minus a nanosecond after the backdated deadline.
-/// The first reset's deadline is that much later than the second's, so an owner that kept it would
-/// mistake it for the start of the period.
+/// The first deadline is a tick minus a nanosecond after the second. A valid period start can be
+/// this long after a backdated deadline, so a stale start of the first reset would look valid.
 #[test]
 fn a_remote_reset_replaces_the_start_of_an_earlier_one() {
     let (mut shard, clock) = manual_shard();

@@ -1,9 +1,10 @@
 //! The command `break`: mutation tests of the library.
 //!
 //! A mutant has one atomic ordering that is a step weaker ([`orderings`]), or one fault of
-//! `break/faults.txt` ([`lists`]). Each mutant is planted in a copy of the repository below the
-//! target directory. The expected test runs first: the test in the list, or the test that last
-//! noticed the mutant. If the expected test passes, the stages of tests run until one fails.
+//! `break/faults.txt` ([`lists`]). The mutants are planted one at a time in one copy of the
+//! repository, below the target directory. The expected test runs first: the test in the list, or
+//! the test that last noticed the mutant. If the expected test passes, the stages of tests run
+//! until one fails.
 //!
 //! If a mutant survives all stages, a test is missing, or the ordering is stronger than needed, or
 //! no tool shows the fault. The command fails if `break/survivors.txt` gives no reason for a

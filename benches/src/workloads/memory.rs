@@ -13,7 +13,7 @@ use crate::measure::{self, Sample, run_batches, warm_up_operations};
 use crate::plan::{Job, Peer, Workload as W};
 use crate::timers::{TimerSet, panic_not_due, payload};
 
-/// Turns after the last cancel, one tick each.
+/// The number of turns after the last cancel. The turns are one tick apart.
 const TURNS: u64 = 10_000;
 
 /// Bytes in use, allocated and resident.

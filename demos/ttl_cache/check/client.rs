@@ -1,4 +1,4 @@
-//! A blocking client of the check.
+//! The client with which the check sends commands to the server. Its reads and writes block.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -100,7 +100,8 @@ impl Driver {
     /// driver's poll may never complete. After a drain of the wheel, `submit_and_wait` no longer
     /// waits.
     ///
-    /// Cost: one [`IoUring::submit_and_wait`] and a clock reading; after a wake, also a submission.
+    /// Cost: one [`IoUring::submit_and_wait`] and a clock reading. The first call, and the first
+    /// after each wake, also queue a poll. If the queue is full, these calls first submit it.
     ///
     /// # Errors
     ///
