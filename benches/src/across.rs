@@ -20,7 +20,7 @@ pub use self::channel::Channel;
 pub use self::corewheel::{Local, LocalShard};
 pub use self::floor::FloorOwner;
 pub use self::locked::{Lock, Locked, ParkingLot, Shareable, Std};
-pub use self::tokio::{RuntimeOwner, TokioSleepOwner};
+pub use self::tokio::{EnteredRuntimeOwner, TokioTaskOwner};
 
 /// The maximum number of timers handed over and not yet collected.
 pub const IN_FLIGHT: usize = 4096;

@@ -8,8 +8,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::unconstrained;
 
 use crate::across::{
-    Channel, FloorOwner, Local, LocalShard, Locked, Owner, ParkingLot, Requests, RuntimeOwner,
-    Sleeping, Std, TokioSleepOwner,
+    Channel, EnteredRuntimeOwner, FloorOwner, Local, LocalShard, Locked, Owner, ParkingLot,
+    Requests, Sleeping, Std, TokioTaskOwner,
 };
 use crate::cores;
 use crate::measure::{self, Sample};
@@ -107,7 +107,7 @@ const RUN_FUNCTIONS: &[(Peer, &[&[W]], Run)] = &[
     (Peer::CorewheelShard, &[XCANCEL], xcancel::<LocalShard>),
     (Peer::CorewheelShard, &[&[W::XcancelLock]], contended::run::<LocalShard>),
     (Peer::Floor, &[XCANCEL], xcancel::<FloorOwner>),
-    (Peer::TokioSleep, &[&[W::Asked]], asked::run::<RuntimeOwner>),
+    (Peer::TokioSleep, &[&[W::Asked]], asked::run::<EnteredRuntimeOwner>),
     (Peer::CorewheelLocal, &[&[W::Waking]], waking::run_add_and_closure),
     (Peer::TokioNotify, &[&[W::Waking]], |job| waking::run(job, waking::tokio_notify)),
     (Peer::EventFd, &[&[W::Waking]], |job| waking::run(job, waking::event_fd)),
@@ -178,7 +178,7 @@ fn tokio_threads(job: Job) -> Vec<Sample> {
     match job.workload {
         W::Late => late_tokio(job),
         W::Xcancel | W::XcancelBoth => {
-            xcancel::run(job, |job| xcancel::in_tasks::<TokioSleepOwner>(job, &runtime(job, 2)))
+            xcancel::run(job, |job| xcancel::in_tasks::<TokioTaskOwner>(job, &runtime(job, 2)))
         }
         W::Flood => late::flood(job, false, |load| late::flood_tokio(load, &runtime(job, 2))),
         W::Async | W::AsyncReady | W::AsyncLate => {
@@ -213,10 +213,13 @@ fn on_timers(job: Job, timers: io::Result<future::Timers>) -> Vec<Sample> {
 
 /// Builds the runtime of a peer. If there are several workers, pins each one to a core.
 fn runtime(job: Job, workers: usize) -> Runtime {
-    let single = matches!(job.peer, Peer::TokioSleep | Peer::DelayQueue);
-    let mut builder =
-        if single { Builder::new_current_thread() } else { Builder::new_multi_thread() };
-    if !single {
+    let is_single_threaded = matches!(job.peer, Peer::TokioSleep | Peer::DelayQueue);
+    let mut builder = if is_single_threaded {
+        Builder::new_current_thread()
+    } else {
+        Builder::new_multi_thread()
+    };
+    if !is_single_threaded {
         builder.worker_threads(workers);
     }
     if workers > 1 {

@@ -21,14 +21,17 @@ fn two_workers() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_time().build().expect("a runtime")
 }
 
-fn count_registered(run_tasks: RunTasks<'_>) -> f64 {
+fn measure_still_registered(run_tasks: RunTasks<'_>) -> f64 {
     let samples = guarded::run(JOB, run_tasks);
     samples.iter().find(|sample| sample.workload == "async-left").expect("a figure").value
 }
 
 fn unregisters_dropped_timeouts(run_tasks: RunTasks<'_>) {
     // Tries again, because a timer thread may not get a core in time.
-    assert!((0..20).any(|_| count_registered(run_tasks) < 1.0), "dropped timeouts stay registered");
+    assert!(
+        (0..20).any(|_| measure_still_registered(run_tasks) < 1.0),
+        "dropped timeouts stay registered"
+    );
 }
 
 #[test]
@@ -62,6 +65,6 @@ fn leaked_timeouts_are_counted() {
     for run_tasks in
         [&on_workers(two_workers(), leak_waker) as RunTasks<'_>, &on_two_cores(leak_waker, || ())]
     {
-        assert_eq!(count_registered(run_tasks).to_bits(), 60f64.to_bits());
+        assert_eq!(measure_still_registered(run_tasks).to_bits(), 60f64.to_bits());
     }
 }

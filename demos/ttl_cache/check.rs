@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::common::verdict::{Failures, TimerTotals, Verdict};
 use crate::{Args, worker};
-use bounds::Exactness;
+use bounds::ExpiryErrors;
 use flood::Flood;
 
 /// The idle timeout of the checked server, in seconds.
@@ -26,7 +26,7 @@ const TOLERANCE_US: u64 = 1_000;
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     answers: usize,
-    exactness: Exactness,
+    expiry_errors: ExpiryErrors,
     flood: Flood,
     /// The timers of the server that the check has started.
     timers: TimerTotals,
@@ -74,9 +74,9 @@ fn check(
     failures: &mut Failures,
 ) -> io::Result<Report> {
     let answers = answers::check(server, failures)?;
-    let exactness = bounds::check_exactness(server, tolerance_us, failures)?;
+    let expiry_errors = bounds::check_expiry_errors(server, tolerance_us, failures)?;
     let flood = flood::check(server, args.expiring, args.options.late_limit())?;
     flood.get_latency.check_percentile(failures);
     failures.add_cases(flood.removal.left, "keys never expired");
-    Ok(Report { answers, exactness, flood, timers: TimerTotals::default(), remote_requests: 0 })
+    Ok(Report { answers, expiry_errors, flood, timers: TimerTotals::default(), remote_requests: 0 })
 }

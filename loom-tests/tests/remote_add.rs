@@ -154,25 +154,28 @@ fn the_later_of_two_resets_around_admission_wins() {
     explore(1_050, || {
         let (clock, core) = install_core();
         let [post, posted] = shared_clones(Mutex::new(None::<TimerHandle>));
-        let [[own_done, own_seen], [other_done, other]] =
+        let [[own_reset_done, own_reset_seen], [other_reset_done, other_reset_flag]] =
             [(); 2].map(|()| shared_clones(AtomicUsize::new(0)));
         let adder = race(move || {
             let handle = core.add(TICK, || ());
             *posted.lock().unwrap() = Some(handle);
-            let is_later = own_seen.load(Ordering::Acquire) == 1;
+            let is_later = own_reset_seen.load(Ordering::Acquire) == 1;
             assert!(handle.reset(TICK * 2));
-            other.store(1, Ordering::Release);
+            other_reset_flag.store(1, Ordering::Release);
             is_later
         });
         local_timer().turn();
         let early = *post.lock().unwrap();
-        let own_is_later = early.is_some() && other_done.load(Ordering::Acquire) == 1;
+        let own_reset_is_later = early.is_some() && other_reset_done.load(Ordering::Acquire) == 1;
         assert!(early.is_none_or(|handle| handle.reset(TICK * 3)));
-        own_done.store(early.is_some().into(), Ordering::Release);
+        own_reset_done.store(early.is_some().into(), Ordering::Release);
         local_timer().turn();
-        let other_is_later = early.is_none() | adder.join().unwrap();
+        let other_reset_is_later = early.is_none() | adder.join().unwrap();
         let fired = turn_and_log_runs(&clock, 5);
-        assert!(fired == [3] && !other_is_later || fired == [2] && !own_is_later, "{fired:?}");
+        assert!(
+            fired == [3] && !other_reset_is_later || fired == [2] && !own_reset_is_later,
+            "{fired:?}"
+        );
         assert_all_ended(&local_timer().counts(), 1);
     });
 }

@@ -377,7 +377,7 @@ impl Model {
             // If the instant is between the bounds of the reading, the library reads the exact
             // time.
             AddMethod::At | AddMethod::AtPast if instant <= now.min.max(now.max.min(exact)) => {
-                shard.due_time_of_elapsed(instant.min(now.min))
+                shard.due_time_of_elapsed_deadline(instant.min(now.min))
             }
             AddMethod::At | AddMethod::AtPast => instant,
             _ => shard.due_time_after(now, delay),
@@ -860,12 +860,16 @@ impl ShardModel {
     /// Returns the due time after a delay. If the delay is zero, the due time is in a tick that has
     /// begun.
     pub(crate) fn due_time_after(&self, now: Reading, delay: Nanos) -> Nanos {
-        if delay == 0 { self.due_time_of_elapsed(now.min) } else { now.max.saturating_add(delay) }
+        if delay == 0 {
+            self.due_time_of_elapsed_deadline(now.min)
+        } else {
+            now.max.saturating_add(delay)
+        }
     }
 
     /// Returns the earliest due time for a deadline that has elapsed, whose tick the library rounds
     /// down.
-    fn due_time_of_elapsed(&self, deadline: Nanos) -> Nanos {
+    fn due_time_of_elapsed_deadline(&self, deadline: Nanos) -> Nanos {
         deadline.saturating_sub(self.tick - 1)
     }
 

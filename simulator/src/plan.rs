@@ -339,8 +339,11 @@ impl Draw<'_, '_> {
             }
             _ => self.delay(),
         };
-        let script =
-            if let Act::Arm(_) = act { self.script_of_reusable_timer() } else { self.script() };
+        let script = if let Act::Arm(_) = act {
+            self.draw_script_of_reusable_timer()
+        } else {
+            self.draw_script()
+        };
         let shard_index = self.below(2) * (1 + self.below(SHARDS_PER_CORE as u64 - 1));
         Step {
             core,
@@ -358,7 +361,7 @@ impl Draw<'_, '_> {
         }
     }
 
-    fn script(&mut self) -> Script {
+    fn draw_script(&mut self) -> Script {
         match self.below(100) {
             66..69 => Script::Arm(self.new_ids(1), self.delay()),
             69 => Script::DropReusable(self.new_ids(1), self.delay()),
@@ -375,11 +378,11 @@ impl Draw<'_, '_> {
         }
     }
 
-    fn script_of_reusable_timer(&mut self) -> Script {
+    fn draw_script_of_reusable_timer(&mut self) -> Script {
         match self.below(8) {
             0..2 => Script::Arm(self.new_ids(1), self.delay()),
             2 => Script::DropReusable(self.new_ids(1), self.delay()),
-            _ => self.script(),
+            _ => self.draw_script(),
         }
     }
 

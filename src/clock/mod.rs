@@ -435,10 +435,10 @@ mod tests {
         assert_eq!(late.convert_nanos_from(&early, HOUR), 0, "before its origin");
         let monotonic = Clock::monotonic();
         assert_eq!(monotonic.convert_nanos_from(&monotonic.clone(), HOUR), HOUR);
-        let boot = Clock::boot_time();
+        let boot_time = Clock::boot_time();
         let (before, converted) =
-            (boot.nanos(), boot.convert_nanos_from(&monotonic, monotonic.nanos() + HOUR));
-        assert!((before + HOUR - 1_000_000..=boot.nanos() + HOUR).contains(&converted));
+            (boot_time.nanos(), boot_time.convert_nanos_from(&monotonic, monotonic.nanos() + HOUR));
+        assert!((before + HOUR - 1_000_000..=boot_time.nanos() + HOUR).contains(&converted));
     }
 
     #[test]

@@ -710,7 +710,7 @@ struct SharedPurgatory<K: WatchKey, Op: DelayedOperation> {
     /// `condition_change_count` changes during an add, the add checks the condition again.
     condition_change_count: Cell<u64>,
     /// The number of watches that events have reached, except the first watch of each event.
-    further_watch_count: Cell<usize>,
+    extra_reached_watch_count: Cell<usize>,
     /// The nesting depth of `on_complete` calls.
     completion_depth: Cell<usize>,
     /// Operations completed at the maximum nesting depth, whose `on_complete` runs after the
@@ -728,7 +728,7 @@ impl<K: WatchKey, Op: DelayedOperation> SharedPurgatory<K, Op> {
             table: RefCell::new(Table::new()),
             hash_builder: BuildKeyHasher::new(),
             condition_change_count: Cell::new(0),
-            further_watch_count: Cell::new(0),
+            extra_reached_watch_count: Cell::new(0),
             completion_depth: Cell::new(0),
             deferred_completions: RefCell::default(),
             member,
@@ -895,7 +895,7 @@ impl<K: WatchKey, Op: DelayedOperation> SharedPurgatory<K, Op> {
             if !event.has_cursor {
                 return completed_count;
             }
-            self.further_watch_count.update(|count| count.wrapping_add(1));
+            self.extra_reached_watch_count.update(|count| count.wrapping_add(1));
         }
     }
 
@@ -1117,7 +1117,7 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for SecondCheckGuard<'_, K, Op> {
 impl<K: WatchKey, Op: DelayedOperation> BatchReceiver<K> for SharedPurgatory<K, Op> {
     fn receive_batch(&self, batch: Batch<K>) {
         let Some(member) = &self.member else { return };
-        let further_watches_before = self.further_watch_count.get();
+        let extra_reached_watches_before = self.extra_reached_watch_count.get();
         let on_event = |key: K| {
             ThreadWheel::catch_panic(PanicPlace::DelayedOperation, move || {
                 self.check_and_complete(&key)
@@ -1126,9 +1126,10 @@ impl<K: WatchKey, Op: DelayedOperation> BatchReceiver<K> for SharedPurgatory<K, 
         member.consume_batch(batch, on_event, |sender_core, message| {
             self.handle_message_catching_panic(sender_core, message);
         });
-        let further_watches = self.further_watch_count.get().wrapping_sub(further_watches_before);
+        let extra_reached_watches =
+            self.extra_reached_watch_count.get().wrapping_sub(extra_reached_watches_before);
         let _ = ThreadWheel::with_current_engine(|engine| {
-            engine.backlog.charge_budget(further_watches);
+            engine.backlog.charge_budget(extra_reached_watches);
         });
     }
 

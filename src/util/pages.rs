@@ -133,7 +133,7 @@ impl<P: Copy> PageTable<P> {
 /// The free places of one owner's pages. The owner is a wheel, or the owner thread of a shard.
 #[derive(Debug)]
 pub(crate) struct PlaceAllocator {
-    free_lists_by_page: Vec<PageFreeList>,
+    free_places_by_page: Vec<FreePlacesOfPage>,
     /// The index of the last-freed place, or 0 for none. The place is in no list, and its page
     /// counts it as used.
     last_freed_index: u32,
@@ -150,7 +150,7 @@ pub(crate) struct PlaceAllocator {
 
 /// The free places of one page, as a list whose links the caller stores.
 #[derive(Clone, Copy, Debug, Default)]
-struct PageFreeList {
+struct FreePlacesOfPage {
     /// One plus the first place of the list, or 0 if the list is empty.
     first_free_plus_one: u16,
     used_count: u16,
@@ -168,7 +168,7 @@ impl PlaceAllocator {
     /// Creates the allocator of an owner whose only page is page 0.
     pub(crate) fn new() -> Self {
         let mut allocator = Self {
-            free_lists_by_page: Vec::new(),
+            free_places_by_page: Vec::new(),
             last_freed_index: 0,
             current_page: 0,
             pages_with_room: Vec::new(),
@@ -182,7 +182,7 @@ impl PlaceAllocator {
     /// Returns the number of places, used or free.
     pub(crate) fn capacity(&self) -> usize {
         // Index 0 is never allocated.
-        self.free_lists_by_page.iter().filter(|page| page.belongs_to_owner).count() * PAGE_LEN - 1
+        self.free_places_by_page.iter().filter(|page| page.belongs_to_owner).count() * PAGE_LEN - 1
     }
 
     #[inline]
@@ -213,8 +213,8 @@ impl PlaceAllocator {
     ) -> Option<u32> {
         let number = self.current_page;
         // SAFETY: `new`, `put_in_free_list` and `switch_to_page_with_room` set `current_page` only
-        // to the number of an existing page, and `free_lists_by_page` never shrinks.
-        let page = unsafe { self.free_lists_by_page.get_unchecked_mut(number) };
+        // to the number of an existing page, and `free_places_by_page` never shrinks.
+        let page = unsafe { self.free_places_by_page.get_unchecked_mut(number) };
         let place = usize::from(page.first_free_plus_one.checked_sub(1)?) % PAGE_LEN;
         page.first_free_plus_one = as_u16(link_of(number, place));
         page.used_count += 1;
@@ -229,7 +229,7 @@ impl PlaceAllocator {
     /// surplus pages.
     #[inline]
     pub(crate) fn put_in_free_list(&mut self, number: usize, place: usize) -> (u32, bool) {
-        let page = &mut self.free_lists_by_page[number];
+        let page = &mut self.free_places_by_page[number];
         let link = u32::from(page.first_free_plus_one);
         page.first_free_plus_one = as_u16(as_u32(place)) + 1;
         page.used_count -= 1;
@@ -244,7 +244,7 @@ impl PlaceAllocator {
     #[cold]
     #[inline(never)]
     fn add_to_pages_with_room(&mut self, number: usize) -> bool {
-        let page = &mut self.free_lists_by_page[number];
+        let page = &mut self.free_places_by_page[number];
         if !mem::replace(&mut page.is_in_pages_with_room, true) {
             self.pages_with_room.push(as_u32(number));
         }
@@ -261,7 +261,7 @@ impl PlaceAllocator {
     ) -> Option<impl Iterator<Item = (u32, u32)> + use<>> {
         while let Some(&number) = self.pages_with_room.last() {
             let number = number as usize;
-            let page = &mut self.free_lists_by_page[number];
+            let page = &mut self.free_places_by_page[number];
             let first_place = usize::from(page.first_never_used_place);
             if page.first_free_plus_one == 0 && page.belongs_to_owner && first_place < PAGE_LEN {
                 page.first_never_used_place =
@@ -286,14 +286,14 @@ impl PlaceAllocator {
 
     /// Registers a new page whose places are all free. Index 0 counts as used.
     pub(crate) fn add_page(&mut self, number: usize) {
-        if self.free_lists_by_page.len() <= number {
-            self.free_lists_by_page.resize(number + 1, PageFreeList::default());
+        if self.free_places_by_page.len() <= number {
+            self.free_places_by_page.resize(number + 1, FreePlacesOfPage::default());
             // Reserves the memory now, so that freeing a page never allocates.
             self.pages_with_room
-                .reserve(self.free_lists_by_page.len() - self.pages_with_room.len());
+                .reserve(self.free_places_by_page.len() - self.pages_with_room.len());
         }
         let used_count_at_start = u16::from(number == 0);
-        let page = &mut self.free_lists_by_page[number];
+        let page = &mut self.free_places_by_page[number];
         (page.first_never_used_place, page.used_count, page.belongs_to_owner) =
             (used_count_at_start, used_count_at_start, true);
         self.add_to_pages_with_room(number);
@@ -311,11 +311,11 @@ impl PlaceAllocator {
             return None;
         }
         let number = self
-            .free_lists_by_page
+            .free_places_by_page
             .iter()
             .rposition(|page| page.belongs_to_owner && page.used_count == 0)?;
         self.empty_page_count -= 1;
-        let page = &mut self.free_lists_by_page[number];
+        let page = &mut self.free_places_by_page[number];
         (page.belongs_to_owner, page.first_free_plus_one) = (false, 0);
         Some(number)
     }
@@ -323,7 +323,7 @@ impl PlaceAllocator {
     /// Returns a range that includes every place of page `number` used so far. If the page does not
     /// belong to this owner, returns all places of the page.
     pub(crate) fn possibly_used_places(&self, number: usize) -> Range<usize> {
-        let page = self.free_lists_by_page.get(number).filter(|page| page.belongs_to_owner);
+        let page = self.free_places_by_page.get(number).filter(|page| page.belongs_to_owner);
         0..page.map_or(PAGE_LEN, |page| usize::from(page.first_never_used_place))
     }
 
@@ -335,7 +335,7 @@ impl PlaceAllocator {
         sorted_pages.sort_unstable();
         assert!(sorted_pages.windows(2).all(|pair| pair[0] < pair[1]), "a page is listed twice");
         let mut empty_count = 0;
-        for (number, page) in self.free_lists_by_page.iter().enumerate() {
+        for (number, page) in self.free_places_by_page.iter().enumerate() {
             let (mut free_count, mut link) = (0, u32::from(page.first_free_plus_one));
             while link != 0 {
                 free_count += 1;

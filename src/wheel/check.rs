@@ -66,8 +66,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         let is_marked = self.slots.first_occupied(slot..slot + 1).is_some();
         assert_eq!(is_marked, !entries.is_empty(), "the bit of slot {slot}");
         let count_with_location = |location: Location| {
-            let has_location = |index: &&u32| storage.entry(**index).location().get() == location;
-            entries.iter().filter(has_location).count()
+            let is_at_location = |index: &&u32| storage.entry(**index).location().get() == location;
+            entries.iter().filter(is_at_location).count()
         };
         if level == 0 {
             assert!(

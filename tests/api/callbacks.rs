@@ -69,15 +69,15 @@ fn bug_09_called_and_dropped_wakers_may_use_the_wheel() {
     let drops = Counter::default();
     in_checked_virtual_time(|clock| {
         let sibling = local_timer().add(TICK * 5, must_not_run);
-        let use_wheel_on_drop = || UseWheelOnDrop { drops: drops.clone(), sibling };
+        let new_use_wheel_on_drop = || UseWheelOnDrop { drops: drops.clone(), sibling };
         let add = || {
-            let held = use_wheel_on_drop();
+            let held = new_use_wheel_on_drop();
             local_timer().add(TICK, move || drop(held))
         };
         let (cancelled, remote_cancels, fired) = (add(), add(), add());
         assert_eq!(cancelled.cancel(), Cancel::Cancelled);
         assert_eq!(cancel_remotely(remote_cancels), Cancel::Cancelled);
-        let held = use_wheel_on_drop();
+        let held = new_use_wheel_on_drop();
         let again = local_timer().add_periodic(TICK, move || _ = &held);
         assert_eq!(turn_after(clock, 1).fired, 2);
         assert_eq!((fired.cancel(), again.cancel()), (Cancel::Ended, Cancel::Cancelled));

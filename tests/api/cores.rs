@@ -202,10 +202,15 @@ fn refuse(system_call: libc::c_long) -> io::Result<()> {
     ];
     let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
     // SAFETY: the call takes only numbers, and this thread needs no new privileges.
-    let forbidden = unsafe { libc::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    let no_new_privs_result = unsafe { libc::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
     // SAFETY: the program and its instructions live through the call, which copies them.
-    let installed = unsafe { libc::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &raw const program) };
-    if (forbidden, installed) == (0, 0) { Ok(()) } else { Err(io::Error::last_os_error()) }
+    let filter_result =
+        unsafe { libc::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &raw const program) };
+    if (no_new_privs_result, filter_result) == (0, 0) {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 #[test]

@@ -415,8 +415,9 @@ fn a_report_that_standard_error_refuses_ends_no_process() {
     if env::var_os(IN_CHILD).is_some() {
         return on_a_thread(|| _ = local_timer().add(HOUR, must_not_run));
     }
-    let full = std::fs::File::options().write(true).open("/dev/full").expect("a full device");
-    let output = child_command(TEST, IN_CHILD).stderr(full).output().expect("a process");
+    let full_device =
+        std::fs::File::options().write(true).open("/dev/full").expect("a full device");
+    let output = child_command(TEST, IN_CHILD).stderr(full_device).output().expect("a process");
     assert!(output.status.success(), "{output:?}");
 }
 
@@ -614,10 +615,10 @@ fn add_in_callbacks_of_a_timers_driver() {
     let timers = Timers::per_worker().expect("a `TimersDriver`");
     let (sender, ran) = mpsc::channel();
     let run = |callback: fn()| {
-        let sends = sender.clone();
+        let sender_clone = sender.clone();
         timers.shards()[0].run(move || {
             callback();
-            sends.send(()).expect("the test waits");
+            sender_clone.send(()).expect("the test waits");
         });
         ran.recv().expect("the callback runs");
     };

@@ -120,7 +120,7 @@ fn each_count_is_published_before_a_sleep() {
 fn a_published_backlog_stays_3072_until_it_is_consumed() {
     const BATCH: u64 = WAKE_AT_QUEUED_MESSAGES as u64;
     /// The count that is published for a larger backlog until it is consumed.
-    const COUNT_LIMIT: u64 = 3 * BATCH;
+    const PUBLISHED_BACKLOG_COUNT: u64 = 3 * BATCH;
     in_checked_virtual_time(|_| {
         let timers: Vec<_> =
             (0..5_000).map(|_| local_timer().add(TICK * 10, must_not_run)).collect();
@@ -128,7 +128,7 @@ fn a_published_backlog_stays_3072_until_it_is_consumed() {
         cancel_all_remotely(&timers);
         let counts = || owner_metrics().counts;
         assert_eq!((counts().uncollected, counts().queued), (5_000, 5_000), "exact for the owner");
-        assert_eq!(published().queued, COUNT_LIMIT);
+        assert_eq!(published().queued, PUBLISHED_BACKLOG_COUNT);
         for turn in 1..4 {
             local_timer().turn();
             announce_sleep();
@@ -136,15 +136,18 @@ fn a_published_backlog_stays_3072_until_it_is_consumed() {
             let Counts { remote_cancels, live, queued, uncollected, .. } = published();
             assert_eq!(
                 (remote_cancels, live, queued),
-                (turn * BATCH, messages_left + 1, COUNT_LIMIT)
+                (turn * BATCH, messages_left + 1, PUBLISHED_BACKLOG_COUNT)
             );
             assert_eq!(
                 (uncollected, counts().uncollected, counts().queued),
-                (COUNT_LIMIT, messages_left, messages_left)
+                (PUBLISHED_BACKLOG_COUNT, messages_left, messages_left)
             );
         }
         cancel_all_remotely(&[late_timer]);
-        assert_eq!((published().queued, counts().queued), (COUNT_LIMIT + 1, 5_001 - COUNT_LIMIT));
+        assert_eq!(
+            (published().queued, counts().queued),
+            (PUBLISHED_BACKLOG_COUNT + 1, 5_001 - PUBLISHED_BACKLOG_COUNT)
+        );
         while local_timer().turn().behind {}
         assert_eq!((counts().uncollected, counts().queued), (0, 0));
     });
@@ -243,7 +246,7 @@ fn lateness_after_an_exhausted_budget_is_leftover_lateness() {
 }
 
 #[test]
-fn lateness_is_recorded_for_remote_adds_but_not_for_runs() {
+fn lateness_is_recorded_for_remote_adds_but_not_for_submitted_closures() {
     in_checked_virtual_time(|clock| {
         clock.advance(TICK * 1_000);
         call_from_another_thread(|shard| _ = (shard.add(TICK * 2, || ()), shard.run(|| ())));

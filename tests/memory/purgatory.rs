@@ -105,7 +105,7 @@ fn memory_of_expired_operations_is_freed_before_a_sleep() {
 
 /// The removal of many keys from the hash table takes several sleeps, so that no sleep begins late.
 #[test]
-fn memory_of_many_keys_is_freed_before_several_sleeps() {
+fn memory_of_many_keys_is_freed_over_several_sleeps() {
     let sleeps = || {
         let is_short = || local_timer().prepare_sleep().timeout() == Some(Duration::from_secs(1));
         assert!(is_short());

@@ -21,11 +21,11 @@ fn assert_bytes_while_live_and_after_cancel(
         let mut timers = make();
         let mut random = fastrand::Rng::with_seed(1);
         let mut handles = Vec::with_capacity(count);
-        let handle_bytes = to_i64(count * size_of::<Handle>());
+        let handle_vec_bytes = to_i64(count * size_of::<Handle>());
         timers.pass(1, usize::MAX);
-        let empty_bytes = allocated_bytes() - before - handle_bytes;
+        let empty_bytes = allocated_bytes() - before - handle_vec_bytes;
         handles.extend((0..count).map(|_| timers.add(random.u32(10_000..70_000))));
-        let full_bytes = allocated_bytes() - before - handle_bytes;
+        let full_bytes = allocated_bytes() - before - handle_vec_bytes;
         let bytes_max = timers.max_bytes_per_timer() * to_i64(count);
         assert!(
             full_bytes - empty_bytes <= bytes_max,
@@ -40,7 +40,7 @@ fn assert_bytes_while_live_and_after_cancel(
         // Each turn frees few pages.
         (0..count / 4_096 * 2 + 100).for_each(|_| _ = timers.pass(1, usize::MAX));
         assert_eq!(timers.live(), 0);
-        let left_bytes = allocated_bytes() - before - handle_bytes;
+        let left_bytes = allocated_bytes() - before - handle_vec_bytes;
         assert!(
             left_bytes - empty_bytes <= (full_bytes - empty_bytes) / 10,
             "{left_bytes} bytes left of {full_bytes}, empty {empty_bytes}"
@@ -162,7 +162,7 @@ fn assert_sleep_frees_memory(count: usize, cancel_and_sleep: impl Fn(Vec<TimerHa
 
 /// Freeing many pages takes several sleeps, so that no sleep begins late.
 #[test]
-fn memory_of_many_timers_is_freed_before_several_sleeps() {
+fn memory_of_many_timers_is_freed_over_several_sleeps() {
     let _alone = run_alone();
     free_garbage();
     let cancel_and_sleep = |timers: Vec<TimerHandle>, before| {

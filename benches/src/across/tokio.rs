@@ -14,7 +14,7 @@ use crate::timers::Payload;
 /// The peers `tokio-threads` and `tokio-alt`: one task registers a sleep by a poll, and another
 /// task drops it. A cancel returns `!is_elapsed()`, read before the drop. The boxes of dropped
 /// sleeps return to the owner through a ring.
-pub struct TokioSleepOwner {
+pub struct TokioTaskOwner {
     free_boxes: Vec<SleepBox>,
     empty_boxes: Consumer<SleepBox>,
 }
@@ -24,7 +24,7 @@ pub struct Dropper {
     to_owner: Producer<SleepBox>,
 }
 
-impl Owner for TokioSleepOwner {
+impl Owner for TokioTaskOwner {
     type Handle = SleepBox;
     type Remote = Dropper;
 
@@ -68,24 +68,24 @@ impl Remote for Dropper {
 
 /// The peer `tokio-sleep`: a current-thread runtime that another thread enters, to register sleeps
 /// with the owner's driver and to spawn tasks on the owner.
-pub struct RuntimeOwner {
+pub struct EnteredRuntimeOwner {
     runtime: Runtime,
-    own_remote: RuntimeRemote,
+    own_remote: EnteredRuntimeRemote,
 }
 
-pub struct RuntimeRemote {
+pub struct EnteredRuntimeRemote {
     runtime: Handle,
     free_boxes: Vec<SleepBox>,
 }
 
-impl Owner for RuntimeOwner {
+impl Owner for EnteredRuntimeOwner {
     type Handle = SleepBox;
-    type Remote = RuntimeRemote;
+    type Remote = EnteredRuntimeRemote;
 
-    fn new(_: usize) -> (Self, RuntimeRemote) {
+    fn new(_: usize) -> (Self, EnteredRuntimeRemote) {
         let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
         let [own_remote, other_remote] = [runtime.handle(), runtime.handle()]
-            .map(|handle| RuntimeRemote { runtime: handle.clone(), free_boxes: Vec::new() });
+            .map(|handle| EnteredRuntimeRemote { runtime: handle.clone(), free_boxes: Vec::new() });
         (Self { runtime, own_remote }, other_remote)
     }
 
@@ -105,7 +105,7 @@ impl Owner for RuntimeOwner {
     }
 }
 
-impl Remote for RuntimeRemote {
+impl Remote for EnteredRuntimeRemote {
     type Handle = SleepBox;
 
     fn cancel(&mut self, mut boxed: SleepBox) -> bool {
@@ -115,7 +115,7 @@ impl Remote for RuntimeRemote {
     }
 }
 
-impl Requests for RuntimeRemote {
+impl Requests for EnteredRuntimeRemote {
     fn add(&mut self, delay: Duration, _: Payload) -> SleepBox {
         let _entered = self.runtime.enter();
         peers::register_sleep(&mut self.free_boxes, sleep(delay))

@@ -98,7 +98,7 @@ pub fn run(job: Job, run_tasks: RunTasks<'_>) -> Vec<Sample> {
             "k/s",
             median_of(intervals, |[_, with]| with.kilo_operations_per_second),
         ),
-        job.sample("left", "timeouts", count_registered(job.n, run_tasks) as f64),
+        job.sample("left", "timeouts", measure_still_registered(job.n, run_tasks) as f64),
     ]
 }
 
@@ -111,11 +111,11 @@ struct IntervalCost {
 
 /// Returns how many dropped timeouts are still registered: the larger of two counts, one on each
 /// core of [`on_two_cores`].
-fn count_registered(timeouts: usize, run_tasks: RunTasks<'_>) -> usize {
+fn measure_still_registered(timeouts: usize, run_tasks: RunTasks<'_>) -> usize {
     let dropped_timeouts = DroppedTimeouts::new(timeouts);
     let mut tasks = vec![TaskWork::Drop(Arc::clone(&dropped_timeouts)); timeouts];
-    tasks.insert(0, TaskWork::CountRegistered(Arc::clone(&dropped_timeouts)));
-    tasks.push(TaskWork::CountRegistered(Arc::clone(&dropped_timeouts)));
+    tasks.insert(0, TaskWork::CountStillRegistered(Arc::clone(&dropped_timeouts)));
+    tasks.push(TaskWork::CountStillRegistered(Arc::clone(&dropped_timeouts)));
     run_tasks(tasks, true);
     // Relaxed: the tasks have ended.
     dropped_timeouts.still_registered.load(Ordering::Relaxed)
@@ -139,7 +139,7 @@ pub enum TaskWork {
     },
     Drop(Arc<DroppedTimeouts>),
     /// Counts the timeouts that are still registered after all drops.
-    CountRegistered(Arc<DroppedTimeouts>),
+    CountStillRegistered(Arc<DroppedTimeouts>),
     /// Waits for a timeout that expires, and logs its lateness.
     Late(Duration, Arc<Mutex<Vec<f64>>>),
 }
@@ -160,7 +160,7 @@ impl TaskWork {
                 }
             }
             Self::Drop(dropped_timeouts) => dropped_timeouts.register_and_drop(with_timeout).await,
-            Self::CountRegistered(dropped_timeouts) => {
+            Self::CountStillRegistered(dropped_timeouts) => {
                 dropped_timeouts.count_still_registered().await;
             }
             Self::Late(delay, log) => {

@@ -169,9 +169,9 @@ pub fn cancel_flood_on_two_cores<O: Sleeping>(load: FloodLoad) -> Outcome {
             load.pending().map(|delay| owner.add(delay, deadline_payload(delay))).collect();
         delays(load.due_load).for_each(|delay| _ = owner.add(delay, deadline_payload(delay)));
         to_other.send((remote, handles)).expect("the other core waits");
-        let collected_at_end = if load.is_flooded { load.pending } else { 0 };
+        let cancels_to_collect = if load.is_flooded { load.pending } else { 0 };
         let (mut latenesses, mut collected, mut flood_ended) = (Vec::new(), 0, None);
-        while collected < collected_at_end || latenesses.len() < load.due_load.timers {
+        while collected < cancels_to_collect || latenesses.len() < load.due_load.timers {
             owner.sleep();
             let on_fire = |[deadline, ..]: Payload| {
                 latenesses.push(lateness(start + Duration::from_nanos(deadline)));

@@ -43,7 +43,7 @@ pub fn run<D: PurgatoryPeer>(job: Job) -> Vec<Sample> {
 
 fn run_in_layout<D: PurgatoryPeer>(job: Job, layout: Layout) -> Vec<Sample> {
     let (keys, durations) = (job.n, job.durations());
-    let state = SharedState::leaked(keys, layout);
+    let state = SharedState::new_leaked(keys, layout);
     let cores = on_cores(layout, move |purgatory: D, core| {
         let mut load = CoreLoad::new(purgatory, core, state, layout);
         while !state.is_over.load(Relaxed) {
@@ -227,7 +227,7 @@ pub struct SharedState {
 
 impl SharedState {
     /// Leaks the state, because each run has its own process.
-    fn leaked(keys: usize, layout: Layout) -> &'static Self {
+    fn new_leaked(keys: usize, layout: Layout) -> &'static Self {
         Box::leak(Box::new(Self {
             events: (0..keys).map(|_| AtomicU64::new(0)).collect(),
             per_core: (0..layout.cores).map(|_| CoreCounts::default()).collect(),
@@ -434,7 +434,7 @@ mod tests {
 
     fn assert_ends_in_each_way<D: PurgatoryPeer>() {
         let layout = Layout { cores: 1, event_makers_own_keys: false };
-        let state = SharedState::leaked(2, layout);
+        let state = SharedState::new_leaked(2, layout);
         let cores = on_cores(layout, move |mut purgatory: D, _| {
             let operation =
                 |key, required_events| Operation { state, key, core: 0, required_events };

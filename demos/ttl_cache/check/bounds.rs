@@ -21,10 +21,10 @@ const EXPIRY_TIMEOUT: Duration = Duration::from_secs(5);
 /// If a client cannot write for this long, the check assumes that the server holds it back.
 const WRITE_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// How exactly keys expired. A client knows a deadline only to within the duration of its SET: the
-/// earliest deadline counts from the command, the latest from the answer.
+/// How early or late keys expired. A client knows a deadline only to within the duration of its
+/// SET: the earliest deadline counts from the command, the latest from the answer.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(super) struct Exactness {
+pub(super) struct ExpiryErrors {
     keys: u32,
     /// The number of keys that were missing before the earliest deadline.
     early: u64,
@@ -38,11 +38,11 @@ struct Key {
     latest: Instant,
 }
 
-pub(super) fn check_exactness(
+pub(super) fn check_expiry_errors(
     server: SocketAddr,
     tolerance_us: u64,
     failures: &mut Failures,
-) -> io::Result<Exactness> {
+) -> io::Result<ExpiryErrors> {
     let mut setter = Client::connect(server)?;
     let mut set_key = |number: u32| {
         let life_ms = LIFE_MS.start + number % (LIFE_MS.end - LIFE_MS.start);
@@ -52,7 +52,7 @@ pub(super) fn check_exactness(
         Ok(Key { name, earliest, latest: Instant::now() + life })
     };
     let mut keys = (0..KEY_COUNT).map(&mut set_key).collect::<io::Result<Vec<Key>>>()?;
-    let mut result = Exactness { keys: KEY_COUNT, ..Exactness::default() };
+    let mut result = ExpiryErrors { keys: KEY_COUNT, ..ExpiryErrors::default() };
     let mut getter = Client::connect(server)?;
     while !keys.is_empty() {
         for key in std::mem::take(&mut keys) {

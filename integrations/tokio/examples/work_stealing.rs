@@ -20,16 +20,16 @@ const REQUESTS: u32 = 10_000;
 const TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Returns true for one in a hundred requests, which the server never answers.
-fn is_lost(request: u32) -> bool {
+fn is_never_answered(request: u32) -> bool {
     request.is_multiple_of(100)
 }
 
-/// Answers each request with its number, except the lost ones.
+/// Answers each request with its number, except those that are never answered.
 async fn serve(mut requests: mpsc::Receiver<(u32, oneshot::Sender<u32>)>) {
-    let mut lost = Vec::new();
+    let mut unanswered = Vec::new();
     while let Some((request, answer)) = requests.recv().await {
-        if is_lost(request) {
-            lost.push(answer);
+        if is_never_answered(request) {
+            unanswered.push(answer);
         } else {
             let _ = answer.send(request);
         }
@@ -65,7 +65,7 @@ async fn run_load(timers: Timers) {
         match asked.expect("no panic") {
             (request, Ok(answer)) => assert_eq!(answer, request),
             (request, Err(waited)) => {
-                // On a busy machine, requests that are not lost may time out too.
+                // On a busy machine, answered requests may time out too.
                 assert!(waited >= TIMEOUT, "request {request} timed out early");
                 timeouts += 1;
                 longest = longest.max(waited);
@@ -73,7 +73,7 @@ async fn run_load(timers: Timers) {
         }
     }
     println!("{REQUESTS} requests, {timeouts} timed out, after {longest:?} at most");
-    assert!(timeouts >= REQUESTS / 100, "lost requests time out");
+    assert!(timeouts >= REQUESTS / 100, "unanswered requests time out");
 }
 
 fn main() -> io::Result<()> {

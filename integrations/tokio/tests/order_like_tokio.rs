@@ -37,11 +37,11 @@ macro_rules! tasks_of {
                 start: Instant,
                 /// The milliseconds of all deadlines. Each deadline has its own millisecond,
                 /// because the order within a millisecond is unspecified.
-                used: Mutex<HashSet<u128>>,
+                used_millis: Mutex<HashSet<u128>>,
                 /// Sleeps that any task may take, await or drop.
-                idle: Mutex<Vec<BoxedSleep>>,
+                idle_sleeps: Mutex<Vec<BoxedSleep>>,
                 /// Sleeps that a task awaits, and that other tasks reset.
-                awaited: Mutex<Vec<Arc<Mutex<BoxedSleep>>>>,
+                awaited_sleeps: Mutex<Vec<Arc<Mutex<BoxedSleep>>>>,
                 notify: Notify,
                 log: Log,
             }
@@ -56,9 +56,9 @@ macro_rules! tasks_of {
             pub(crate) async fn run(seed: u64, log: Log) {
                 let shared = Arc::new(Shared {
                     start: Instant::now(),
-                    used: Mutex::default(),
-                    idle: Mutex::default(),
-                    awaited: Mutex::default(),
+                    used_millis: Mutex::default(),
+                    idle_sleeps: Mutex::default(),
+                    awaited_sleeps: Mutex::default(),
                     notify: Notify::new(),
                     log,
                 });
@@ -101,8 +101,8 @@ macro_rules! tasks_of {
                     let longest = [10, 100, 100, 5_000, 100_000][self.random.usize(0..5)];
                     let now = self.shared.start.elapsed().as_millis();
                     let mut delay = self.random.u64(1..longest);
-                    let mut used = self.shared.used.lock().unwrap();
-                    while !used.insert(now + u128::from(delay)) {
+                    let mut used_millis = self.shared.used_millis.lock().unwrap();
+                    while !used_millis.insert(now + u128::from(delay)) {
                         delay += 1;
                     }
                     Instant::now() + Duration::from_millis(delay)
@@ -135,16 +135,16 @@ macro_rules! tasks_of {
                         6 | 7 => self.take_idle().await,
                         8 => {
                             let sleep = Arc::new(Mutex::new(self.sleep()));
-                            self.shared.awaited.lock().unwrap().push(Arc::clone(&sleep));
+                            self.shared.awaited_sleeps.lock().unwrap().push(Arc::clone(&sleep));
                             poll_shared(&sleep).await;
                             self.log("awaited", sleep.lock().unwrap().is_elapsed().into());
                         }
                         _ => {
                             let instant = self.instant();
-                            let awaited = self.shared.awaited.lock().unwrap();
-                            if !awaited.is_empty() {
-                                let index = self.random.usize(0..awaited.len());
-                                awaited[index].lock().unwrap().as_mut().reset(instant);
+                            let awaited_sleeps = self.shared.awaited_sleeps.lock().unwrap();
+                            if !awaited_sleeps.is_empty() {
+                                let index = self.random.usize(0..awaited_sleeps.len());
+                                awaited_sleeps[index].lock().unwrap().as_mut().reset(instant);
                             }
                         }
                     }
@@ -160,7 +160,7 @@ macro_rules! tasks_of {
                         };
                         self.log("select", selected);
                     }
-                    self.shared.idle.lock().unwrap().push(first);
+                    self.shared.idle_sleeps.lock().unwrap().push(first);
                 }
 
                 async fn join(&mut self) {
@@ -183,7 +183,7 @@ macro_rules! tasks_of {
 
                 /// Takes an idle sleep, which another task may have polled, or makes one.
                 async fn take_idle(&mut self) {
-                    let idle = self.shared.idle.lock().unwrap().pop();
+                    let idle = self.shared.idle_sleeps.lock().unwrap().pop();
                     let mut sleep = idle.unwrap_or_else(|| self.sleep());
                     if self.random.bool() || sleep.deadline() <= Instant::now() {
                         sleep.as_mut().reset(self.instant());
@@ -195,7 +195,7 @@ macro_rules! tasks_of {
                     }
                     match self.random.u8(0..3) {
                         0 => drop(sleep),
-                        1 => self.shared.idle.lock().unwrap().push(sleep),
+                        1 => self.shared.idle_sleeps.lock().unwrap().push(sleep),
                         _ => {
                             sleep.await;
                             self.log("taken", 0);

@@ -96,8 +96,8 @@ pub(super) fn share(timer: &ReusableTimer, id: Id) {
         model.check(handle.is_some() == arming.is_some(), || format!("{id} has {handle:?}"));
         if let Some(arming) = arming {
             let old_handle = std::mem::replace(&mut model.timers[arming as usize].handle, handle);
-            let is_unchanged = old_handle.is_none() || old_handle == handle;
-            model.check(is_unchanged, || {
+            let is_first_or_same_handle = old_handle.is_none() || old_handle == handle;
+            model.check(is_first_or_same_handle, || {
                 format!("the handle of {id} was {old_handle:?}, now {handle:?}")
             });
         }

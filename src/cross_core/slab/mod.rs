@@ -190,15 +190,15 @@ impl PageCell {
 impl Slab {
     /// Creates a slab and its `OwnerSlab`. Only the owner may add timers to the slab.
     pub(crate) fn new<T>() -> (Arc<Self>, OwnerSlab<T>) {
-        Self::with_payload_type(false)
+        Self::for_payload::<T>(false)
     }
 
     /// Creates a slab and its `OwnerSlab`. Other threads may add timers to the slab too.
     pub(crate) fn for_callbacks() -> (Arc<Self>, OwnerSlab<Callback>) {
-        Self::with_payload_type::<Callback>(true)
+        Self::for_payload::<Callback>(true)
     }
 
-    fn with_payload_type<T>(holds_callbacks: bool) -> (Arc<Self>, OwnerSlab<T>) {
+    fn for_payload<T>(holds_callbacks: bool) -> (Arc<Self>, OwnerSlab<T>) {
         let slab = Arc::new(Self {
             page_cells: PageCell::new_table(),
             room_bits: array::from_fn(|_| AtomicU64::new(0)),
