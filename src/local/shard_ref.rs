@@ -374,8 +374,8 @@ impl ShardRef {
     ///
     /// The answer is computed from the counts that the owner last published: before each announced
     /// sleep, and about every 64 turns. During an announced sleep, the answer is usually exact,
-    /// unless a remote add or reset is queued. A remotely added timer counts only after the owner's
-    /// turn has admitted it. Remotely cancelled timers usually do not count.
+    /// unless a remote add or reset is queued. A remotely added timer counts only after the owner
+    /// has admitted it. Remotely cancelled timers usually do not count.
     ///
     /// For a wheel of `Timers::per_worker`, the counts are usually current. After the end of the
     /// wheel, the answer is zero.

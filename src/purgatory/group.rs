@@ -460,8 +460,18 @@ impl<K: Send + 'static> Batch<K> {
             if let Some(receiver) = &endpoint.receiver {
                 return receiver.upgrade();
             }
-            if !messages.is_empty() {
-                endpoint.watches_before_join.push((*sender_core, mem::take(messages)));
+            match endpoint.watches_before_join.last_mut() {
+                _ if messages.is_empty() => {}
+                Some((last_sender, watches))
+                    if last_sender == sender_core
+                        && watches.len() + messages.len() <= PURGATORY_BATCH_MESSAGES_MAX =>
+                {
+                    watches.append(messages);
+                }
+                _ => {
+                    messages.shrink_to_fit();
+                    endpoint.watches_before_join.push((*sender_core, mem::take(messages)));
+                }
             }
             None
         });

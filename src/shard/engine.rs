@@ -357,7 +357,7 @@ impl<T> Engine<T> {
     /// Frees the node of an ended timer. The caller must already have counted the timer's end in
     /// `stats`.
     #[inline]
-    pub(crate) fn free_node(&mut self, index: u32, generation: u64) {
+    fn free_node(&mut self, index: u32, generation: u64) {
         self.nodes.free_node(index, generation);
         if self.stats.live_count == 0 {
             self.nodes.put_last_freed_in_free_list();
@@ -689,8 +689,7 @@ impl<T> Engine<T> {
             }
             ClaimOutcome::NewDeadline { .. } => {
                 // Another reset has ended since the owner took the deadline of the previous one. If
-                // the new deadline is already due, the next turn fires the timer, as if this turn
-                // had not received the reset's message.
+                // the new deadline is already due, the next turn fires the timer.
                 self.stats.counts.remote_resets += 1;
                 let deadline = self.take_requested_deadline(index, is_periodic);
                 self.wheel.link(&self.nodes, self.nodes.entry(index), deadline);
@@ -1128,8 +1127,8 @@ impl<T> Engine<T> {
                     if node.is_not_admitted() {
                         self.stats.count_cancelled_before_admission(&self.shared.admission_limit);
                     } else {
-                        // The timer is not linked if the owner has admitted it during a remote
-                        // reset, or has popped it but could not claim it.
+                        // The timer is not linked if the owner has popped it but could not claim
+                        // it, or if a remote reset was in progress at its admission.
                         self.wheel.unlink_if_linked(&self.nodes, node);
                         self.stats.count_cancelled();
                     }

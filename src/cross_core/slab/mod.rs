@@ -20,11 +20,11 @@
 //! the owner's mailbox. Before the owner consumes the node's message, it *adopts* the node's page
 //! if necessary: it adds the page to its private table. When it consumes the message, the owner
 //! *admits* the timer: it counts the timer as live, and links the node into its wheel or fires the
-//! timer. If another thread is resetting the timer during the admission, the owner links the node
-//! only when it consumes that thread's message. If the owner resets the timer before it consumes
-//! the message, the owner admits the timer then, and links the node at the new deadline. After the
-//! timer has ended and its last message was consumed, the owner returns the node to the free list
-//! of its page.
+//! timer. If another thread is resetting the timer at that time, the owner links the node only when
+//! it consumes that thread's message. If the owner resets the timer before it consumes the message,
+//! the owner admits the timer then, and links the node at the new deadline. After the timer has
+//! ended and its last message was consumed, the owner returns the node to the free list of its
+//! page.
 //!
 //! # Generations
 //!

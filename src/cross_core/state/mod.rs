@@ -102,7 +102,7 @@
 //!    is in no slot in four cases:
 //!
 //!    - The owner has not admitted the timer.
-//!    - The owner has admitted the timer during another thread's reset.
+//!    - The owner consumed the message about the add while another thread was resetting the timer.
 //!    - The owner has cancelled the timer.
 //!    - The owner has unlinked the due entry, but failed to claim the timer.
 //!
