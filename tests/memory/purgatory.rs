@@ -213,6 +213,28 @@ fn a_core_frees_the_ended_watches_of_other_cores() {
     free_garbage();
 }
 
+/// Each watch arrives in a message of its own. The limit includes the operation on the other core.
+#[test]
+fn watches_sent_to_a_core_before_it_joins_take_little_memory() {
+    run_alone_in_virtual_time(|_| {
+        let cores = Lockstep::<Option<Purgatory<u64, NeverCompletes>>>::start(2);
+        let (group, shards) = (PurgatoryGroup::partitioned_by(|_: &u64| 1), cores.shards.clone());
+        cores.run_on(0, move |purgatory| *purgatory = Some(group.join(0, &shards)));
+        let before = allocated_bytes();
+        for key in 0..10_000 {
+            cores.run_on(0, move |purgatory| {
+                let purgatory = purgatory.as_ref().expect("the core has joined");
+                add_waiting(purgatory, NeverCompletes, [key], 1_000_000);
+            });
+            (0..2).for_each(|core| _ = cores.turn(core));
+        }
+        let bytes_per_watch = (allocated_bytes() - before) / 10_000;
+        println!("{bytes_per_watch} bytes per watch");
+        assert!(bytes_per_watch < 280, "{bytes_per_watch} bytes per watch");
+    });
+    free_garbage();
+}
+
 /// Completes a burst of operations by an event so deeply nested that the calls of `on_complete` are
 /// deferred.
 #[test]
