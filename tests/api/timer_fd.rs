@@ -299,6 +299,8 @@ fn the_descriptor_is_readable_in_a_second_while_a_purgatory_frees_memory() {
         let armed_at = Instant::now();
         assert!(is_readable(&timer, TOO_LONG), "the memory is kept until the next timer");
         println!("readable after {:?}", armed_at.elapsed());
+        timer.turn();
+        assert!(!is_readable(&timer, Duration::ZERO), "the next part is freed a second later");
     });
 }
 
