@@ -158,7 +158,7 @@ fn one_core_and_sleeping<T: ReportsDeadline>(job: Job) -> Vec<Sample> {
     match job.workload {
         W::Within => slack::within::<T>(job),
         W::Spread => slack::spread::<T>(job),
-        W::PauseHeartbeat => pause::heartbeats::<T>(job),
+        W::PauseHeartbeat => pause::run_beside_each_heartbeat::<T>(job),
         _ => one_core::<T>(job),
     }
 }

@@ -35,12 +35,12 @@ impl Draws {
         order
     }
 
-    /// Returns 1 to 60 s in ticks of a millisecond.
+    /// Draws a delay of 1 to 60 s, in ticks of a millisecond.
     pub(crate) fn delay(&mut self) -> u64 {
         self.rng.u64(1_000..60_000)
     }
 
-    /// Returns 1 to 60 s, or, for `far_percent` of the timers, 2 to 60 minutes.
+    /// Draws a delay of 1 to 60 s, or, for `far_percent` of the timers, of 2 to 60 minutes.
     fn delay_or_far(&mut self, far_percent: u32) -> u64 {
         if far_percent != 0 && self.rng.u32(..100) < far_percent {
             self.rng.u64(120_000..3_600_000)

@@ -196,10 +196,10 @@ impl PartitionClients<'_> {
         self.clients.borrow()[clients].iter().all(|client| client.is_idle)
     }
 
-    /// Waits for an answer, or until `moment`.
-    async fn wait(&self, moment: Option<Duration>) {
-        let moment = self.start + moment.unwrap_or(self.plan.give_up_at());
-        let _ = timeout_at(moment.into(), self.answered.notified()).await;
+    /// Waits for an answer. Waits until `until` at most, counted from the start.
+    async fn wait(&self, until: Option<Duration>) {
+        let deadline = self.start + until.unwrap_or(self.plan.give_up_at());
+        let _ = timeout_at(deadline.into(), self.answered.notified()).await;
     }
 
     fn send(&self, client: &mut Client, kind: Kind, position: u64, expected: ExpectedAnswer) {

@@ -28,15 +28,15 @@ fn waking_config(clock: &ManualClock) -> Config {
     config(clock).wake_hook(move || owner.unpark())
 }
 
-/// Returns a configuration with a wake hook, and a flag. If `must_block` returns true, the hook
-/// blocks its caller until the owner sets the flag.
+/// Returns a configuration with a wake hook, and a flag. If `hook_must_block` returns true, the
+/// hook blocks its caller until the owner sets the flag.
 fn with_blocking_hook(
     config: Config,
-    must_block: impl Fn() -> bool + Send + Sync + 'static,
+    hook_must_block: impl Fn() -> bool + Send + Sync + 'static,
 ) -> (Config, Arc<AtomicUsize>) {
     let (owner, [is_awake, awake]) = (thread::current(), shared_clones(AtomicUsize::new(0)));
     let config = config.wake_hook(move || {
-        let must_block = must_block();
+        let must_block = hook_must_block();
         while must_block && awake.load(Ordering::Acquire) == 0 {
             thread::yield_now();
         }

@@ -46,7 +46,8 @@ pub fn simulate(
     Ok(coverage)
 }
 
-/// Runs the episode of a seed, with the planted bug if `plants_lost_cancels` is true.
+/// Runs the episode that is drawn from `seed`, and shrinks it if it fails. If `plants_lost_cancels`
+/// is true, plants the bug that [`simulate`] describes.
 pub fn episode(seed: u64, plants_lost_cancels: bool) -> Result<Coverage, Box<ShrunkFailure>> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut plan = Plan::draw(STEPS, &mut |bound| random.u64(..bound));

@@ -854,7 +854,7 @@ impl LocalTimer {
     /// timers. A running periodic timer is not counted. The report is empty if the thread is
     /// exiting or cannot have a wheel. Needs the feature `origins`.
     ///
-    /// Cost: proportional to the largest number of live timers so far.
+    /// Cost: at most proportional to the largest number of live timers so far.
     ///
     /// # Examples
     ///
@@ -999,7 +999,7 @@ impl LocalTimer {
     /// an operation's timer is dropped, the operation waits without a timeout, and can be
     /// [drained](crate::purgatory::Purgatory::drain) too.
     ///
-    /// Cost: proportional to the largest number of live timers so far.
+    /// Cost: at most proportional to the largest number of live timers so far.
     ///
     /// # Panics
     ///

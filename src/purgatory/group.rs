@@ -47,9 +47,9 @@ use crate::{
 /// While all 2^25 - 1 nodes of a core's wheel are in use, messages from other cores to this core
 /// are lost.
 ///
-/// An event on a key sends one message for each watch of another core's operation on this key.
-/// Nothing limits the queued messages: if events outpace the checks, the queue takes more and more
-/// memory.
+/// When a key has an event, the key's core sends one message for each watch on the key that belongs
+/// to an operation of another core. Nothing limits the queued messages: if events outpace the
+/// checks, the queue takes more and more memory.
 ///
 /// # Examples
 ///

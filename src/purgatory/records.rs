@@ -36,7 +36,7 @@ pub(super) struct Records<T> {
     /// The number of the current page.
     current_page: u32,
     /// The pages that have both free records and records in use, except the current page.
-    pages_with_room: Vec<u32>,
+    partly_used_pages: Vec<u32>,
     /// The pages that have memory but no record in use, except the current page.
     spare_pages: Vec<u32>,
     /// The smallest number of spare pages since the last
@@ -61,7 +61,7 @@ impl<T> Records<T> {
             first_free_in_current_page: NO_RECORD,
             len: 0,
             current_page: 0,
-            pages_with_room: Vec::new(),
+            partly_used_pages: Vec::new(),
             spare_pages: Vec::new(),
             fewest_spare_pages_in_interval: 0,
         }
@@ -152,7 +152,7 @@ impl<T: Record> Records<T> {
         if used_len < PAGE_LEN {
             return unused_index(current_page_number, used_len);
         }
-        if let Some(&number) = self.pages_with_room.last().or(self.spare_pages.last()) {
+        if let Some(&number) = self.partly_used_pages.last().or(self.spare_pages.last()) {
             return self.pages[number as usize].first_free;
         }
         let unallocated_number = self.pages.iter().position(|page| page.records.is_empty());
@@ -186,8 +186,8 @@ impl<T: Record> Records<T> {
         if self.current_page as usize != number {
             self.pages[self.current_page as usize].used_count = PAGE_LEN_U32;
             // Removes the new current page from its list: `vacant_index` chose the last page of
-            // `pages_with_room`, else of `spare_pages`, else a page without memory.
-            if self.pages_with_room.pop().is_none() && self.spare_pages.pop().is_some() {
+            // `partly_used_pages`, else of `spare_pages`, else a page without memory.
+            if self.partly_used_pages.pop().is_none() && self.spare_pages.pop().is_some() {
                 self.fewest_spare_pages_in_interval =
                     self.fewest_spare_pages_in_interval.min(self.spare_pages.len());
             }
@@ -217,13 +217,13 @@ impl<T: Record> Records<T> {
             mem::replace(&mut page.first_free, index);
         page.used_count -= 1;
         if page.used_count == 0 {
-            self.pages_with_room.retain(|&other| other != number);
+            self.partly_used_pages.retain(|&other| other != number);
             self.spare_pages.push(number);
             self.free_spare_pages(PURGATORY_SPARE_PAGES_MAX);
             return true;
         }
         if page.used_count == PAGE_LEN_U32 - 1 {
-            self.pages_with_room.push(number);
+            self.partly_used_pages.push(number);
         }
         false
     }
@@ -330,7 +330,7 @@ mod tests {
                 |list: &[u32]| list.iter().filter(|&&other| other == number).count();
             assert_eq!(count_in_list(&records.spare_pages), usize::from(is_spare), "page {number}");
             assert_eq!(
-                count_in_list(&records.pages_with_room),
+                count_in_list(&records.partly_used_pages),
                 usize::from(has_room),
                 "page {number}"
             );
@@ -349,7 +349,7 @@ mod tests {
                 assert_eq!(free(&mut records, index), Some(number));
             } else {
                 let index = records.vacant_index();
-                let needs_page = records.pages_with_room.is_empty() && !records.has_spare_page();
+                let needs_page = records.partly_used_pages.is_empty() && !records.has_spare_page();
                 let before = records.capacity();
                 let record = records.occupy_record(index);
                 assert!(record.0.replace(round).is_none());

@@ -1018,7 +1018,7 @@ impl<T> Shard<T> {
     ///
     /// Dropping a shard also ends it, and drops the payloads.
     ///
-    /// Cost: proportional to the largest number of live timers so far.
+    /// Cost: at most proportional to the largest number of live timers so far.
     ///
     /// # Examples
     ///
@@ -1083,7 +1083,7 @@ impl<T> Shard<T> {
     /// Returns, for each call site that added live timers, the number of these timers and the age
     /// of the oldest. Needs the feature `origins`.
     ///
-    /// Cost: proportional to the largest number of live timers so far.
+    /// Cost: at most proportional to the largest number of live timers so far.
     ///
     /// # Examples
     ///

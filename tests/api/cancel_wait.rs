@@ -19,13 +19,13 @@ use crate::support::{
 };
 
 /// Controls a callback whose run lasts until the test sends to `end_sender`.
-struct SlowCallback {
+struct SlowCallbackControl {
     run_receiver: Receiver<()>,
     end_sender: Sender<()>,
     has_ended: Arc<AtomicBool>,
 }
 
-fn slow_callback() -> (SlowCallback, impl FnMut() + Send + 'static) {
+fn slow_callback() -> (SlowCallbackControl, impl FnMut() + Send + 'static) {
     let ((run_sender, run_receiver), (end_sender, end_receiver)) =
         (mpsc::channel(), mpsc::channel());
     let has_ended = Arc::new(AtomicBool::new(false));
@@ -36,10 +36,10 @@ fn slow_callback() -> (SlowCallback, impl FnMut() + Send + 'static) {
         // Relaxed: `cancel_wait` itself must make the store visible.
         has_ended_clone.store(true, Ordering::Relaxed);
     };
-    (SlowCallback { run_receiver, end_sender, has_ended }, callback)
+    (SlowCallbackControl { run_receiver, end_sender, has_ended }, callback)
 }
 
-impl SlowCallback {
+impl SlowCallbackControl {
     /// Asserts that three waiters return `Running`, and only after the running callback has ended.
     fn assert_waited_for(&self, handle: TimerHandle) {
         self.run_receiver.recv_timeout(TOO_LONG).expect("the callback runs");
@@ -90,9 +90,10 @@ fn cancel_wait_waits_for_a_callback_on_another_thread() {
     assert_eq!([handle, remote].map(TimerHandle::cancel_wait), [Ok(Cancel::Ended); 2]);
 }
 
-/// Returns a slow callback, and a flag that is set when its captured values have been dropped.
-fn slow_callback_with_slow_drop() -> (SlowCallback, Arc<AtomicBool>, impl FnMut() + Send + 'static)
-{
+/// Returns the control of a slow callback, a flag that is set when the callback's captured values
+/// have been dropped, and the callback.
+fn slow_callback_with_slow_drop()
+-> (SlowCallbackControl, Arc<AtomicBool>, impl FnMut() + Send + 'static) {
     let (slow, mut callback) = slow_callback();
     let is_dropped = Arc::new(AtomicBool::new(false));
     let dropped = Arc::clone(&is_dropped);

@@ -818,15 +818,15 @@ struct PanicKey {
     panics: PanicsIn,
 }
 
-fn panics_on_drop(core: usize) -> PanicKey {
+fn key_that_panics_on_drop(core: usize) -> PanicKey {
     PanicKey { core, panics: PanicsIn::Drop }
 }
 
-fn panics_on_each_drop(core: usize) -> PanicKey {
+fn key_that_panics_on_each_drop(core: usize) -> PanicKey {
     PanicKey { core, panics: PanicsIn::EachDrop }
 }
 
-fn never_panics(core: usize) -> PanicKey {
+fn key_that_never_panics(core: usize) -> PanicKey {
     PanicKey { core, panics: PanicsIn::Nothing }
 }
 
@@ -865,12 +865,13 @@ impl JoinedCores<PanicKey> {
 #[test]
 fn a_panicking_key_of_an_ended_core_loses_no_other_batch() {
     let mut cores = JoinedCores::start_with_panic_keys(3, &[0, 1, 2]);
-    let healthy_record = cores.run_on(2, |purgatory| add(purgatory, [never_panics(2)], 50));
+    let healthy_record =
+        cores.run_on(2, |purgatory| add(purgatory, [key_that_never_panics(2)], 50));
     healthy_record.meet_condition();
     cores.cores.end(1);
     cores.run_on(0, |purgatory| {
-        purgatory.notify(&panics_on_drop(1));
-        purgatory.notify(&never_panics(2));
+        purgatory.notify(&key_that_panics_on_drop(1));
+        purgatory.notify(&key_that_never_panics(2));
         KEYS_PANIC.set(true);
     });
     cores.turn([0]);
@@ -884,7 +885,7 @@ fn a_panicking_key_of_an_ended_core_loses_no_other_batch() {
 #[test]
 fn several_panicking_keys_of_an_ended_core_do_not_abort() {
     let mut cores = JoinedCores::start_with_panic_keys(3, &[0, 1, 2]);
-    cores.run_on(2, |purgatory| add(purgatory, [0, 3].map(panics_on_each_drop), 50));
+    cores.run_on(2, |purgatory| add(purgatory, [0, 3].map(key_that_panics_on_each_drop), 50));
     cores.run_until_stalled();
     assert_eq!(cores.counts(0).watches, 2);
     cores.cores.run_on(0, |purgatory| {
@@ -896,7 +897,7 @@ fn several_panicking_keys_of_an_ended_core_do_not_abort() {
     cores.cores.end(1);
     cores.run_on(2, |purgatory| {
         for key in [1, 4] {
-            purgatory.notify(&panics_on_each_drop(key));
+            purgatory.notify(&key_that_panics_on_each_drop(key));
         }
         KEYS_PANIC.set(true);
     });
@@ -910,13 +911,15 @@ fn several_panicking_keys_of_an_ended_core_do_not_abort() {
 fn a_key_that_panics_during_an_add_loses_no_other_key() {
     let cores = JoinedCores::start_with_panic_keys(2, &[0, 1]);
     let record = cores.run_on(0, |purgatory| {
-        add(purgatory, [panics_on_drop(0)], 50);
-        with_panicking_keys(|| add(purgatory, [panics_on_drop(0), never_panics(1)], 50))
+        add(purgatory, [key_that_panics_on_drop(0)], 50);
+        with_panicking_keys(|| {
+            add(purgatory, [key_that_panics_on_drop(0), key_that_never_panics(1)], 50)
+        })
     });
     assert_eq!(cores.panic_count(0), 1);
     cores.run_until_stalled();
     record.meet_condition();
-    cores.notify_and_settle(1, never_panics(1));
+    cores.notify_and_settle(1, key_that_never_panics(1));
     record.assert_ended(Completion::Condition);
 }
 
@@ -924,7 +927,10 @@ fn a_key_that_panics_during_an_add_loses_no_other_key() {
 fn a_refused_add_returns_its_operation_despite_a_key_panic() {
     on_configured_thread(Config::new().limit(0), |_| {
         let (purgatory, record) = (Purgatory::new(), OpRecord::new());
-        for keys in [[panics_on_drop(0), never_panics(0)], [never_panics(0), panics_on_drop(0)]] {
+        for keys in [
+            [key_that_panics_on_drop(0), key_that_never_panics(0)],
+            [key_that_never_panics(0), key_that_panics_on_drop(0)],
+        ] {
             let add = || purgatory.try_complete_else_watch(record.op(), keys, TICK);
             let refused = with_panicking_keys(add).expect_err("the wheel is full");
             assert_eq!(refused.reason(), AddErrorReason::Full);
@@ -945,10 +951,12 @@ fn an_add_whose_operation_completes_returns_despite_a_key_panic() {
                 (purgatory.as_ref().expect("it has joined").clone(), OpRecord::new());
             record.set_is_met(completes_at_once);
             let (purgatory_inside, record_inside) = (purgatory.clone(), Arc::clone(&record));
-            let keys = [never_panics(0), panics_on_drop(core)].into_iter().inspect(move |_| {
-                record_inside.meet_condition();
-                purgatory_inside.notify(&never_panics(0));
-            });
+            let keys = [key_that_never_panics(0), key_that_panics_on_drop(core)]
+                .into_iter()
+                .inspect(move |_| {
+                    record_inside.meet_condition();
+                    purgatory_inside.notify(&key_that_never_panics(0));
+                });
             let add = || purgatory.try_complete_else_watch(record.op(), keys, TICK);
             let added = with_panicking_keys(add).expect("there is room");
             assert_eq!(added, WatchOutcome::Completed);
@@ -963,13 +971,13 @@ fn an_add_whose_operation_completes_returns_despite_a_key_panic() {
 #[test]
 fn a_key_panic_in_a_full_batch_prevents_no_completion() {
     let mut cores = JoinedCores::start_with_panic_keys(2, &[0, 1]);
-    let record = cores.run_on(0, |purgatory| add(purgatory, [0, 1].map(never_panics), 50));
+    let record = cores.run_on(0, |purgatory| add(purgatory, [0, 1].map(key_that_never_panics), 50));
     cores.run_until_stalled();
     cores.cores.end(1);
     record.meet_condition();
     let completed = cores.run_on(0, |purgatory| {
-        (1..64).for_each(|_| purgatory.notify(&panics_on_drop(1)));
-        with_panicking_keys(|| purgatory.check_and_complete(&never_panics(0)))
+        (1..64).for_each(|_| purgatory.notify(&key_that_panics_on_drop(1)));
+        with_panicking_keys(|| purgatory.check_and_complete(&key_that_never_panics(0)))
     });
     assert_eq!((completed, cores.panic_count(0)), (1, 1));
     record.assert_ended(Completion::Condition);
@@ -978,11 +986,11 @@ fn a_key_panic_in_a_full_batch_prevents_no_completion() {
 #[test]
 fn a_key_panic_after_an_event_loses_no_other_event() {
     let cores = JoinedCores::start_with_panic_keys(2, &[0, 1]);
-    let record = cores.run_on(0, |purgatory| add(purgatory, [never_panics(0)], 50));
+    let record = cores.run_on(0, |purgatory| add(purgatory, [key_that_never_panics(0)], 50));
     record.meet_condition();
     cores.run_on(1, |purgatory| {
-        purgatory.notify(&panics_on_drop(0));
-        purgatory.notify(&never_panics(0));
+        purgatory.notify(&key_that_panics_on_drop(0));
+        purgatory.notify(&key_that_never_panics(0));
     });
     cores.run_on(0, |_| KEYS_PANIC.set(true));
     cores.run_until_stalled();
@@ -994,7 +1002,7 @@ fn a_key_panic_after_an_event_loses_no_other_event() {
 fn a_key_panic_at_thread_exit_is_contained() {
     on_a_thread(|| {
         for core in [0, 1] {
-            add(&local_purgatory(), [panics_on_drop(core)], 50);
+            add(&local_purgatory(), [key_that_panics_on_drop(core)], 50);
         }
         KEYS_PANIC.set(true);
     });
@@ -1028,7 +1036,7 @@ fn a_key_panic_makes_no_wheel_for_a_thread_that_reports_an_event() {
     let mut cores = JoinedCores::start_with_panic_keys(1, &[0]);
     cores.cores.end(0);
     on_a_thread(|| {
-        with_panicking_keys(|| cores.group.notify(&panics_on_drop(0)));
+        with_panicking_keys(|| cores.group.notify(&key_that_panics_on_drop(0)));
         Config::new().install().expect("the thread has no wheel");
     });
 }
@@ -1038,7 +1046,7 @@ fn a_key_panic_makes_no_wheel_for_a_thread_that_reports_an_event() {
 fn a_key_panic_after_the_end_of_its_group_is_contained() {
     for exits in [false, true] {
         let mut cores = JoinedCores::start_with_panic_keys(2, &[0]);
-        cores.run_on(0, |purgatory| add(purgatory, [panics_on_drop(1)], 50));
+        cores.run_on(0, |purgatory| add(purgatory, [key_that_panics_on_drop(1)], 50));
         cores.run_until_stalled();
         cores.cores.run_on(0, |purgatory| *purgatory = None);
         cores.group = PurgatoryGroup::partitioned_by(|key: &PanicKey| key.core);
@@ -1056,8 +1064,10 @@ fn a_key_panic_after_the_end_of_its_group_is_contained() {
 fn a_key_that_panics_on_removal_leaves_no_entry() {
     let cores = JoinedCores::start_with_panic_keys(1, &[0]);
     let keys = cores.run_on(0, |purgatory| {
-        add(purgatory, [panics_on_drop(0)], 50).meet_condition();
-        with_panicking_keys(|| _ = panics(|| purgatory.check_and_complete(&panics_on_drop(0))));
+        add(purgatory, [key_that_panics_on_drop(0)], 50).meet_condition();
+        with_panicking_keys(|| {
+            let _ = panics(|| purgatory.check_and_complete(&key_that_panics_on_drop(0)));
+        });
         purgatory.counts().keys
     });
     assert_eq!(keys, 0);
@@ -1067,13 +1077,20 @@ fn a_key_that_panics_on_removal_leaves_no_entry() {
 fn an_operation_with_a_panicking_key_removes_all_watches() {
     let cores = JoinedCores::start_with_panic_keys(2, &[0, 1]);
     let record = cores.run_on(0, |purgatory| {
-        add(purgatory, [never_panics(0), panics_on_drop(2), never_panics(1)], 50)
+        add(
+            purgatory,
+            [key_that_never_panics(0), key_that_panics_on_drop(2), key_that_never_panics(1)],
+            50,
+        )
     });
     cores.run_until_stalled();
     assert_eq!(cores.counts(1).watches, 1);
     record.meet_condition();
     cores.run_on(0, |purgatory| {
-        assert_eq!(with_panicking_keys(|| purgatory.check_and_complete(&never_panics(0))), 1);
+        assert_eq!(
+            with_panicking_keys(|| purgatory.check_and_complete(&key_that_never_panics(0))),
+            1
+        );
         let PurgatoryCounts { by_condition, live, watches, keys, .. } = purgatory.counts();
         assert_eq!((by_condition, live, watches, keys), (1, 0, 0, 0));
     });
@@ -1102,7 +1119,7 @@ fn a_watch_whose_key_panics_is_answered() {
         assert_eq!(waits.each_ref().map(|record| record.check_count()), [2, 2], "late: {is_late}");
         assert_eq!((cores.counts(1).watches, cores.panic_count(1)), (1, 1));
         waits[1].meet_condition();
-        cores.notify_and_settle(0, never_panics(1));
+        cores.notify_and_settle(0, key_that_never_panics(1));
         waits[1].assert_ended(Completion::Condition);
     }
 }

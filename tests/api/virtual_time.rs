@@ -146,13 +146,13 @@ fn a_task_whose_poll_and_destructor_panic_does_not_abort() {
     assert_eq!(time.shards()[0].metrics().counts.panicked, 1);
 }
 
-/// The task's sleeps are dropped before `_end`, while the wheel of its core still exists.
+/// The task's sleeps are dropped before `_len_logger`, while the wheel of its core still exists.
 #[test]
 fn unfinished_tasks_are_dropped_on_their_core() {
     let (time, seen) = (VirtualTime::new(), Log::new());
     let inside = seen.clone();
     let _left = time.spawn(move || async move {
-        let _end = OnDrop(move || inside.write(local_timer().len()));
+        let _len_logger = OnDrop(move || inside.write(local_timer().len()));
         let mut waits = sleep(SECOND);
         let twice = async { future::poll_fn(|cx| waits.poll_elapsed(cx)).await };
         let _ = timeout(SECOND, twice).await;

@@ -50,14 +50,15 @@ impl Source {
     pub(crate) fn without_example(&self) -> impl Iterator<Item = (usize, &str)> {
         (1..=self.lines.len()).filter_map(|line| {
             let name = self.at(line).public_item()?;
-            let is_above = |above: &&Line| {
-                let code = above.code.trim_start();
+            let belongs_to_item = |line: &&Line| {
+                let code = line.code.trim_start();
                 code.is_empty() || code.starts_with('#')
             };
-            let mut above = (1..line).rev().map(|above| self.at(above)).take_while(is_above);
+            let lines_above = (1..line).rev().map(|above| self.at(above));
+            let mut lines_of_item = lines_above.take_while(belongs_to_item);
             let is_exempt =
                 |line: &Line| line.comment.starts_with("```") || line.code.contains("doc(hidden)");
-            (!above.any(is_exempt)).then_some((line, name))
+            (!lines_of_item.any(is_exempt)).then_some((line, name))
         })
     }
 

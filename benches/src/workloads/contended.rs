@@ -48,10 +48,10 @@ pub fn run<O: Owner<Remote: Clone>>(job: Job) -> Vec<Sample> {
 
 fn run_rounds<O: Owner<Remote: Clone>>(job: Job, owner_fires: bool) -> Vec<f64> {
     let progress = &Progress::default();
-    let cancellers = if owner_fires { 1 } else { 4 };
+    let canceller_count = if owner_fires { 1 } else { 4 };
     thread::scope(|scope| {
         cores::pin(0);
-        let (owner, remote) = O::new(job.n + cancellers * TIMERS_PER_ROUND);
+        let (owner, remote) = O::new(job.n + canceller_count * TIMERS_PER_ROUND);
         let start = |core| {
             let (sender, receiver) = mpsc::channel();
             let remote = remote.clone();
@@ -61,7 +61,7 @@ fn run_rounds<O: Owner<Remote: Clone>>(job: Job, owner_fires: bool) -> Vec<f64> 
             });
             (sender, canceller)
         };
-        let (senders, cancellers): (Vec<_>, Vec<_>) = (1..=cancellers).map(start).unzip();
+        let (senders, cancellers): (Vec<_>, Vec<_>) = (1..=canceller_count).map(start).unzip();
         run_owner(owner, &senders, job, owner_fires, progress);
         drop(senders);
         let nanos = cancellers.into_iter().map(|it| it.join().expect("the run does not panic"));

@@ -15,9 +15,9 @@ const MINUTE: u64 = 60_000;
 /// Maximum number of entries that a turn with a budget touches.
 const BUDGET: usize = 64;
 
-/// The delay of the timers in `heartbeats`.
+/// The delay of the timers in `run_beside_each_heartbeat`.
 const TEN_MINUTES: u64 = 600_000;
-/// The number of ticks in which `heartbeats` adds the timers.
+/// The number of ticks in which `run_beside_each_heartbeat` adds the timers.
 const BURST: usize = 1_500;
 const HEARTBEAT_PERIODS: [(&str, Option<u64>); 4] =
     [("none", None), ("50ms", Some(50)), ("250ms", Some(250)), ("1s", Some(1000))];
@@ -133,7 +133,7 @@ pub fn run<T: TimerSet>(job: Job) -> Vec<Sample> {
 
 /// Adds timers of ten minutes within 1.5 s, with or without a heartbeat. After the adds, runs turns
 /// only at the next deadlines that the peer reports.
-pub fn heartbeats<T: ReportsDeadline>(job: Job) -> Vec<Sample> {
+pub fn run_beside_each_heartbeat<T: ReportsDeadline>(job: Job) -> Vec<Sample> {
     run_in_settings(&HEARTBEAT_PERIODS, |period| run_beside_heartbeat::<T>(job, period))
 }
 

@@ -33,41 +33,41 @@ pub(super) struct Flood {
     /// The latency of GETs while keys expired. The limit includes the latency on the quiet server.
     pub(super) get_latency: LatenessPercentiles,
     #[serde(flatten)]
-    pub(super) removal: Removal,
+    pub(super) observed_removal: ObservedRemoval,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Removal {
+pub(super) struct ObservedRemoval {
     /// The mean time from a key's deadline to its removal, in microseconds.
     mean_lateness_us: u64,
     /// The largest sampled number of keys that existed after their deadline.
     backlog_max: u32,
     /// The time from the last deadline to the removal of the last key, in microseconds.
-    last_gone_us: u64,
+    last_removal_delay_us: u64,
     pub(super) left: u32,
 }
 
 pub(super) fn check(server: SocketAddr, expiring: u32, late_limit: Duration) -> io::Result<Flood> {
-    delete_all_but_probe(&mut Client::connect(server)?)?;
+    leave_only_probe_key(&mut Client::connect(server)?)?;
     let (quiet, ()) = probe_during(server, || {
         thread::sleep(QUIET_TIME);
         Ok(())
     })?;
-    let (get_latencies, removal) = expire(server, expiring)?;
+    let (get_latencies, observed_removal) = expire(server, expiring)?;
     let quiet_p99 = LatenessPercentiles::new(quiet.into_iter(), late_limit).p99;
     let limit = Duration::from_micros(quiet_p99) + late_limit;
     let get_latency = LatenessPercentiles::new(get_latencies.into_iter(), limit);
-    Ok(Flood { expiring, quiet_p99, get_latency, removal })
+    Ok(Flood { expiring, quiet_p99, get_latency, observed_removal })
 }
 
-fn delete_all_but_probe(client: &mut Client) -> io::Result<()> {
+fn leave_only_probe_key(client: &mut Client) -> io::Result<()> {
     client.ask("FLUSHALL")?;
     client.ask("SET probe stays").map(drop)
 }
 
 /// Sets keys that expire within a second, and observes their removal. On a slow machine, repeats
 /// with later deadlines. Also returns the latencies of the probes.
-fn expire(server: SocketAddr, expiring: u32) -> io::Result<(Vec<Duration>, Removal)> {
+fn expire(server: SocketAddr, expiring: u32) -> io::Result<(Vec<Duration>, ObservedRemoval)> {
     for keys_per_second in KEYS_PER_SECOND {
         let ahead = Duration::from_secs_f64(2.0 + f64::from(expiring) / keys_per_second);
         // A whole number of seconds, so that the conversion to milliseconds is exact.
@@ -80,7 +80,7 @@ fn expire(server: SocketAddr, expiring: u32) -> io::Result<(Vec<Duration>, Remov
                 observe_removal(&mut Client::connect(server)?, expiring, first_deadline)
             });
         }
-        delete_all_but_probe(&mut client)?;
+        leave_only_probe_key(&mut client)?;
     }
     Err(io::Error::other(format!("{expiring} keys expire before all are set; reduce --expiring")))
 }
@@ -111,7 +111,7 @@ fn observe_removal(
     client: &mut Client,
     expiring: u32,
     first_deadline: Duration,
-) -> io::Result<Removal> {
+) -> io::Result<ObservedRemoval> {
     let (mut backlog_max, mut late_seconds, mut last_sample) = (0, 0.0, (Duration::ZERO, 0));
     loop {
         let left = client.key_count()?.saturating_sub(1);
@@ -127,11 +127,11 @@ fn observe_removal(
             // Little's law: the mean lateness is the integral of the number of late keys, divided
             // by the number of all keys.
             let mean_lateness = Duration::from_secs_f64(late_seconds / f64::from(expiring));
-            return Ok(Removal {
+            return Ok(ObservedRemoval {
                 mean_lateness_us: micros(mean_lateness),
                 backlog_max,
                 // The last deadline is a millisecond before the end of the second.
-                last_gone_us: micros(at.saturating_sub(Duration::from_millis(999))),
+                last_removal_delay_us: micros(at.saturating_sub(Duration::from_millis(999))),
                 left,
             });
         }

@@ -49,10 +49,10 @@
 //!   time, and so do [`corewheel::local_timer`] and [`corewheel::future`]. The paused clock can
 //!   advance while a blocking task runs, such as `spawn_blocking`, `tokio::fs` or a DNS lookup. To
 //!   wait for a blocking task in real time, call [`resume`] before and [`pause`] after it.
-//! - The paused clock advances automatically only in [`run`](crate::run), and in a runtime whose
-//!   hook is [`auto_advance`]. Instead of `#[tokio::test]`, write a `#[test]` that calls
-//!   [`run`](crate::run), and first call [`pause`] in its future; `start_paused` stops only tokio's
-//!   clock.
+//! - The paused clock advances automatically only in [`run`](crate::run), and in a runtime that
+//!   calls [`auto_advance`] in its `on_thread_park`. Instead of `#[tokio::test]`, write a `#[test]`
+//!   that calls [`run`](crate::run), and first call [`pause`] in its future; `start_paused` stops
+//!   only tokio's clock.
 //! - `std::time::Instant::now()` is never virtual: read the time with [`Instant::now`]. A
 //!   [`corewheel::Shard`] follows virtual time if it is configured with [`clock`].
 //! - [`DelayQueue`] is not `Sync`. The page of `DelayQueue` lists how its methods differ.

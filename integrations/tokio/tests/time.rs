@@ -234,7 +234,7 @@ fn pause_and_resume_panic_in_the_wrong_state() {
 
 #[test]
 fn a_shard_on_the_threads_clock_sees_virtual_time() {
-    let expires = |shard: &mut Shard<u32>| {
+    let turn_and_take_expired = |shard: &mut Shard<u32>| {
         shard.turn();
         shard.next_expired().map(|expired| expired.payload)
     };
@@ -243,9 +243,9 @@ fn a_shard_on_the_threads_clock_sees_virtual_time() {
         let mut shard = shard();
         shard.add(SECOND * 3_600, 7);
         time::sleep(SECOND * 3_599).await;
-        assert_eq!(expires(&mut shard), None);
+        assert_eq!(turn_and_take_expired(&mut shard), None);
         time::sleep(SECOND).await;
-        assert_eq!(expires(&mut shard), Some(7));
+        assert_eq!(turn_and_take_expired(&mut shard), Some(7));
     });
     // Without virtual time, `clock` returns the clock of the thread's own wheel.
     thread::spawn(move || {
@@ -254,7 +254,7 @@ fn a_shard_on_the_threads_clock_sees_virtual_time() {
         let mut shard = shard();
         shard.add(SECOND, 8);
         clock.advance(SECOND);
-        assert_eq!(expires(&mut shard), Some(8));
+        assert_eq!(turn_and_take_expired(&mut shard), Some(8));
     })
     .join()
     .expect("no panic");

@@ -24,10 +24,10 @@ const TIMEOUT: Duration = Duration::from_millis(150);
 
 type Answer = Result<Response<Empty<Bytes>>, BoxError>;
 
-/// Answers at once, late, never, or with an error.
+/// Answers as the path says: at once, after a third of the timeout, never, or with an error.
 async fn handle(request: Request<Incoming>) -> Answer {
     match request.uri().path() {
-        "/late" => time::sleep(TIMEOUT / 3).await,
+        "/slow" => time::sleep(TIMEOUT / 3).await,
         "/never" => future::pending().await,
         "/error" => return Err("broken".into()),
         _ => (),
@@ -63,7 +63,7 @@ async fn ask(address: SocketAddr, path: &str) -> io::Result<String> {
 }
 
 async fn times_requests_out(timers: Timers) {
-    for (path, status) in [("/", 200), ("/late", 200), ("/never", 504), ("/error", 500)] {
+    for (path, status) in [("/", 200), ("/slow", 200), ("/never", 504), ("/error", 500)] {
         let layer = TimeoutLayer::new(timers.clone(), TIMEOUT);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("bound");
         let address = listener.local_addr().expect("bound");
@@ -79,7 +79,7 @@ async fn times_requests_out(timers: Timers) {
 async fn requests_time_out_in_a_multi_thread_runtime() {
     let timers = time::timers();
     times_requests_out(timers.clone()).await;
-    // Two timers fire: the sleep of `/late`, and the timeout of `/never`. A shard publishes its
+    // Two timers fire: the sleep of `/slow`, and the timeout of `/never`. A shard publishes its
     // counts after the turn that woke this task.
     let fired = || timers.shards().iter().map(|shard| shard.metrics().counts.fired).sum::<u64>();
     while fired() < 2 {
@@ -93,7 +93,7 @@ fn requests_time_out_on_the_wheel_of_a_core() {
     let test = || {
         corewheel_tokio::run(async {
             times_requests_out(time::timers()).await;
-            // Two timers fired: the sleep of `/late`, and the timeout of `/never`.
+            // Two timers fired: the sleep of `/slow`, and the timeout of `/never`.
             assert_eq!(local_timer().counts().fired, 2);
         })
         .expect("a runtime");

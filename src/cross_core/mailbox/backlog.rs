@@ -19,10 +19,10 @@ pub(crate) struct Backlog {
     pub(super) ready_by_priority: [MessageList; 2],
     /// Urgent messages that are not reversed yet: newest first. While this list has messages, the
     /// owner consumes no urgent message.
-    pub(super) unreversed_urgent: MessageList,
+    pub(super) urgent_newest_first: MessageList,
     /// Urgent messages in FIFO order. The messages move to `ready_by_priority` once
-    /// `unreversed_urgent`, which holds older messages, is empty.
-    reversed_urgent: MessageList,
+    /// `urgent_newest_first`, which holds older messages, is empty.
+    urgent_oldest_first: MessageList,
     pub(crate) phase: MessagePhase,
     /// The part of the pass's budget that is reserved for low-priority messages.
     budget_reserved_for_low: usize,
@@ -65,7 +65,7 @@ impl Backlog {
     fn begin_pass_with_messages(&mut self, mailbox: &Mailbox, budget: usize) -> bool {
         self.phase = MessagePhase::low_priority(budget);
         let has_urgent_messages = self.ready_by_priority[URGENT_INDEX].first_index
-            | self.unreversed_urgent.first_index
+            | self.urgent_newest_first.first_index
             != 0
             || mailbox.urgent.has_messages();
         if has_urgent_messages {
@@ -144,8 +144,8 @@ impl Backlog {
         let has_message = self.ready_by_priority[priority_index].first_index != 0;
         if !has_message && mem::take(&mut self.phase.may_take_from_mailbox) {
             if self.phase.is_urgent {
-                if self.unreversed_urgent.first_index == 0 {
-                    self.unreversed_urgent = mailbox.urgent.take_all();
+                if self.urgent_newest_first.first_index == 0 {
+                    self.urgent_newest_first = mailbox.urgent.take_all();
                 }
                 self.reverse_urgent(REVERSED_MESSAGES_PER_TURN_MAX, replace_link);
             } else {
@@ -162,15 +162,15 @@ impl Backlog {
         false
     }
 
-    /// Moves up to `limit` messages from `unreversed_urgent` to `reversed_urgent`. When
-    /// `unreversed_urgent` is empty, the reversed messages become ready.
+    /// Moves up to `limit` messages from `urgent_newest_first` to `urgent_oldest_first`. When
+    /// `urgent_newest_first` is empty, the reversed messages become ready.
     pub(super) fn reverse_urgent(
         &mut self,
         limit: usize,
         mut replace_link: impl FnMut(u32, u32) -> u32,
     ) {
         let (mut unreversed, mut reversed, mut moved_count) =
-            (self.unreversed_urgent, self.reversed_urgent, 0);
+            (self.urgent_newest_first, self.urgent_oldest_first, 0);
         while unreversed.first_index != 0 && moved_count as usize != limit {
             let third_index = replace_link(unreversed.first_index, reversed.second_index);
             (reversed.first_index, reversed.second_index) =
@@ -181,9 +181,9 @@ impl Backlog {
         }
         (unreversed.count, reversed.count) =
             (unreversed.count - moved_count, reversed.count + moved_count);
-        (self.unreversed_urgent, self.reversed_urgent) = (unreversed, reversed);
+        (self.urgent_newest_first, self.urgent_oldest_first) = (unreversed, reversed);
         if unreversed.first_index == 0 {
-            self.ready_by_priority[URGENT_INDEX] = mem::take(&mut self.reversed_urgent);
+            self.ready_by_priority[URGENT_INDEX] = mem::take(&mut self.urgent_oldest_first);
         }
     }
 
@@ -197,15 +197,18 @@ impl Backlog {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         let [low, urgent] = &self.ready_by_priority;
-        (urgent.first_index | low.first_index | self.unreversed_urgent.first_index) == 0
+        (urgent.first_index | low.first_index | self.urgent_newest_first.first_index) == 0
     }
 
     /// Returns the number of messages in the backlog. A number of at least `FIRST_INEXACT_COUNT`
     /// may be inexact.
     #[inline]
     pub(crate) fn message_count(&self) -> u32 {
-        let urgent =
-            [self.ready_by_priority[URGENT_INDEX], self.unreversed_urgent, self.reversed_urgent];
+        let urgent = [
+            self.ready_by_priority[URGENT_INDEX],
+            self.urgent_newest_first,
+            self.urgent_oldest_first,
+        ];
         let urgent: u32 = urgent.iter().map(MessageList::count).sum();
         urgent.min(FIRST_INEXACT_COUNT) + self.cancelled_count()
     }
@@ -213,6 +216,6 @@ impl Backlog {
     #[inline]
     pub(crate) fn message_lists(&self) -> [MessageList; 4] {
         let [low, urgent] = self.ready_by_priority;
-        [urgent, low, self.unreversed_urgent, self.reversed_urgent]
+        [urgent, low, self.urgent_newest_first, self.urgent_oldest_first]
     }
 }

@@ -231,7 +231,7 @@ fn a_count_is_capped_while_a_flood_is_reversed() {
         _ = mailbox.push(index, &links[index as usize], MessageKind::AddedOrReset);
     });
     let mut backlog = Backlog::default();
-    backlog.unreversed_urgent = mailbox.urgent.take_all();
+    backlog.urgent_newest_first = mailbox.urgent.take_all();
     for _ in 0..if cfg!(miri) { 3 } else { FIRST_INEXACT_COUNT } {
         backlog.reverse_urgent(1, |index, link| links[index as usize].replace(link));
         assert_eq!(backlog.message_count(), FIRST_INEXACT_COUNT);

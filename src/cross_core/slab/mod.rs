@@ -1,9 +1,9 @@
 //! The nodes of a shard's timers, in pages.
 //!
-//! Each timer has a node. All threads share a node's state word, mailbox link, requested deadline
-//! and linked deadline (`state`). Once the timer is in the wheel, only the owner uses the node's
-//! deadline and wheel links. State word and mailbox link share a cache line, so a remote cancel
-//! usually writes only this line and one of the mailbox.
+//! Each timer has a node. All threads may use four fields of a node: the state word, the mailbox
+//! link, the requested deadline and the linked deadline; `state` has the rules. Once the timer is
+//! in the wheel, only the owner uses the node's deadline and wheel links. State word and mailbox
+//! link share a cache line, so a remote cancel usually writes only this line and one of the mailbox.
 //!
 //! Other threads use the [`Slab`], a table of pointers to pages, while they are pinned to an epoch
 //! (`reclaim`). The owner uses the [`OwnerSlab`], its private table of pages.

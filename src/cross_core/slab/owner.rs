@@ -391,9 +391,10 @@ impl<T> OwnerSlab<T> {
         let take_all_if_all_free = |&page_number: &usize| {
             self.page_at(page_number).header.free_list.take_all_if_all_free()
         };
-        let adopted_position = self.adopted_page_numbers.iter().position(take_all_if_all_free)?;
+        let position_in_adopted =
+            self.adopted_page_numbers.iter().position(take_all_if_all_free)?;
         self.slab.hints.empty_remote_page_count.decrement();
-        let page_number = self.adopted_page_numbers.swap_remove(adopted_position);
+        let page_number = self.adopted_page_numbers.swap_remove(position_in_adopted);
         self.slab.raise_first_generation(self.page_at(page_number).header.generation_bound());
         Some(page_number)
     }

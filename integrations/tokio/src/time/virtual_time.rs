@@ -255,10 +255,11 @@ pub async fn advance(duration: Duration) {
 /// function to `Builder::on_thread_park` of a current-thread runtime; [`run`](crate::run) does so.
 ///
 /// The hook first makes the runtime poll for events 32 times, so that ready sockets are served
-/// before the clock advances. The count restarts when a future of this module is polled, and in
-/// [`run`](crate::run) also when its future or a task of its `LocalSet` is polled. A ready socket
-/// is missed only if other tasks exchange more than 32 messages in a row. The hook does not wait
-/// for blocking tasks or for peers in other threads.
+/// before the clock advances. The count restarts after each advance, and when a
+/// [`Sleep`](super::Sleep) is polled, alone or inside another future of this module. In
+/// [`run`](crate::run), the count also restarts when its future or a task of its `LocalSet` is
+/// polled. A ready socket is missed only if other tasks exchange more than 32 messages in a row.
+/// The hook does not wait for blocking tasks or for peers in other threads.
 ///
 /// # Examples
 ///
