@@ -242,12 +242,12 @@ fn a_limit_applies_to_sleeps_and_remote_callbacks_together() {
     let (timers, _driver) = wheel_with_limit_one();
     let poller = Poller::new();
     let sleep = poller.poll_pending(timers.sleep(HOUR));
-    let mut refused = timers.timeout(HOUR, future::pending::<()>());
-    let full = TimeoutError::NoTimer(AddErrorReason::Full);
-    assert_eq!(poller.poll(&mut refused), Poll::Ready(Err(full)));
     let wheel = &timers.shards()[0];
     let Err(refused) = wheel.try_add(HOUR, || ()) else { panic!("the sleep fills the wheel") };
     assert_eq!(refused.reason(), AddErrorReason::Full);
+    let mut refused = timers.timeout(HOUR, future::pending::<()>());
+    let full = TimeoutError::NoTimer(AddErrorReason::Full);
+    assert_eq!(poller.poll(&mut refused), Poll::Ready(Err(full)));
     drop(sleep);
     assert!(wheel.try_add(HOUR, || ()).is_ok());
 }
