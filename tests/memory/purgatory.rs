@@ -213,7 +213,7 @@ fn a_core_frees_the_ended_watches_of_other_cores() {
     free_garbage();
 }
 
-/// Each watch arrives in a message of its own. The limit includes the operation on the other core.
+/// Each message carries one watch. The limit includes the operation on the other core.
 #[test]
 fn watches_sent_to_a_core_before_it_joins_take_little_memory() {
     run_alone_in_virtual_time(|_| {
