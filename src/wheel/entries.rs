@@ -3,7 +3,7 @@
 
 #![allow(unsafe_code)]
 
-use alloc::{boxed::Box, vec::Vec};
+use alloc::{boxed::Box, vec, vec::Vec};
 use core::{
     cell::{Cell, UnsafeCell},
     marker::PhantomData,
@@ -39,22 +39,16 @@ struct EntryNode<T> {
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
-/// [`PAGE_LEN`] entries that are allocated and freed together.
-struct Page<T> {
-    entries: [EntryNode<T>; PAGE_LEN],
-    /// The first generation of this page's entries. Keys of entries in earlier pages with this
-    /// page's number have lower generations.
-    first_generation: Cell<u32>,
-}
+/// Entries that are allocated and freed together.
+type Page<T> = [EntryNode<T>; PAGE_LEN];
 
 /// All entries of a wheel. Index 0 is never used.
 pub(super) struct Entries<T> {
     pages: PageTable<NonNull<Page<T>>>,
     place_allocator: PlaceAllocator,
-    /// The number of each freed page, and the first generation of the next page with this number.
-    freed_pages: Vec<(usize, u32)>,
-    /// The number of pages, including the freed pages in `freed_pages`.
-    page_numbers_end: usize,
+    /// For each page number used so far, the first generation of the entries in a page with this
+    /// number. Keys of entries in earlier pages with this number have lower generations.
+    first_generations: Vec<u32>,
     owned_pages: PhantomData<Box<Page<T>>>,
 }
 
@@ -128,23 +122,12 @@ impl<T> Entry for EntryRef<'_, T> {
     }
 }
 
-impl<T> Page<T> {
-    fn allocate_page(first_generation: u32) -> NonNull<Self> {
-        let page = pages::allocate_page::<Self>();
-        // SAFETY: zero bytes are a valid page, which consists of cells of integers and of
-        // `MaybeUninit`.
-        unsafe { page.as_ref() }.first_generation.set(first_generation);
-        page
-    }
-}
-
 impl<T> Entries<T> {
     pub(super) fn new() -> Self {
         Self {
-            pages: PageTable::new(Page::allocate_page(0)),
+            pages: PageTable::new(pages::allocate_page()),
             place_allocator: PlaceAllocator::new(),
-            freed_pages: Vec::new(),
-            page_numbers_end: 1,
+            first_generations: vec![0],
             owned_pages: PhantomData,
         }
     }
@@ -304,7 +287,7 @@ impl<T> Entries<T> {
         // SAFETY: each page in the table is allocated, and is never borrowed mutably.
         let page = |number| unsafe { pages.get(number).as_ref() };
         self.place_allocator
-            .take_from_current_page(|number, place| page(number).entries[place].links.next.get())
+            .take_from_current_page(|number, place| page(number)[place].links.next.get())
     }
 
     /// Returns the entry of a key, if the entry is in the wheel.
@@ -318,7 +301,7 @@ impl<T> Entries<T> {
     #[inline]
     fn find_in_pages(pages: &PageTable<NonNull<Page<T>>>, key: Key) -> Option<EntryRef<'_, T>> {
         let page = Self::page(pages, page_number_of(key.index));
-        let entry = EntryRef { node: &page.entries[place_of(key.index)], index: key.index };
+        let entry = EntryRef { node: &page[place_of(key.index)], index: key.index };
         let is_live = entry.generation() == key.generation
             && entry.location().get().is_linked()
             && pages.contains_page(page_number_of(key.index));
@@ -352,10 +335,10 @@ impl<T> Entries<T> {
     /// Allocates memory for `capacity` entries in all. Only
     /// [`free_empty_pages`](Self::free_empty_pages) frees this memory.
     pub(super) fn reserve(&mut self, capacity: usize) {
-        let page_count = capacity.min(RESERVED_TIMERS_MAX as usize) / PAGE_LEN + 1;
+        let capacity = capacity.min(RESERVED_TIMERS_MAX as usize);
         let spare_pages = &mut self.place_allocator.spare_pages_to_keep;
-        *spare_pages = as_u32(page_count).max(*spare_pages);
-        while self.page_numbers_end - self.freed_pages.len() < page_count {
+        *spare_pages = as_u32(capacity / PAGE_LEN + 1).max(*spare_pages);
+        while self.capacity() < capacity {
             let Some(index) = self.take_from_new_page() else { break };
             self.put_in_free_list(index);
         }
@@ -395,27 +378,21 @@ impl<T> Entries<T> {
             return self.take_from_new_page();
         };
         for (index, next) in new_places {
-            let (entry, page) =
-                (self.entry(index).node, Self::page(&self.pages, page_number_of(index)));
+            let entry = self.entry(index).node;
             entry.links.next.set(next);
-            entry.generation.set(page.first_generation.get());
+            entry.generation.set(self.first_generations[page_number_of(index)]);
         }
         self.take_from_current_page()
     }
 
     /// Allocates a page and takes one of its places.
     fn take_from_new_page(&mut self) -> Option<u32> {
-        let (number, generation) = match self.freed_pages.pop() {
-            Some(freed) => freed,
-            None if self.page_numbers_end > page_number_of(INDEX_MAX) => return None,
-            None => (self.page_numbers_end, 0),
-        };
-        if number == self.page_numbers_end {
-            self.page_numbers_end += 1;
-            // Reserves memory now, so that freeing a page never allocates.
-            self.freed_pages.reserve(self.page_numbers_end);
+        let mut numbers = 0..=page_number_of(INDEX_MAX);
+        let number = numbers.find(|&number| !self.pages.contains_page(number))?;
+        if number == self.first_generations.len() {
+            self.first_generations.push(0);
         }
-        self.pages.insert(number, Page::allocate_page(generation));
+        self.pages.insert(number, pages::allocate_page());
         self.place_allocator.add_page(number);
         self.take_from_other_page()
     }
@@ -425,10 +402,10 @@ impl<T> Entries<T> {
     #[inline(never)]
     fn free_surplus_page(&mut self) {
         let Some(number) = self.place_allocator.remove_surplus_page() else { return };
-        let page = Self::page(&self.pages, number);
-        let generations = page.entries.iter().map(|entry| entry.generation.get());
-        let generation = generations.fold(page.first_generation.get(), u32::max);
-        self.freed_pages.push((number, generation));
+        let entries = Self::page(&self.pages, number);
+        let generations = entries.iter().map(|entry| entry.generation.get());
+        let first_generation = &mut self.first_generations[number];
+        *first_generation = generations.fold(*first_generation, u32::max);
         let page = self.pages.get(number);
         self.pages.remove(number);
         // SAFETY: `allocate_page` made the page, and no entry of the page holds a value. Nothing
@@ -439,7 +416,8 @@ impl<T> Entries<T> {
     #[inline]
     fn page(pages: &PageTable<NonNull<Page<T>>>, number: usize) -> &Page<T> {
         // SAFETY: a page lives until it is removed from the table, which needs `&mut PageTable`,
-        // and no mutable reference to a page exists.
+        // and no mutable reference to a page exists. A page begins with zero bytes, which are valid
+        // for its cells of integers and of `MaybeUninit`.
         unsafe { pages.get(number).as_ref() }
     }
 
@@ -457,12 +435,9 @@ impl<T> Entries<T> {
     #[cfg(any(test, debug_assertions))]
     pub(super) fn check(&self) {
         self.place_allocator
-            .check(|number, place| Self::page(&self.pages, number).entries[place].links.next.get());
-        assert_eq!(
-            self.pages.page_numbers().count(),
-            self.page_numbers_end - self.freed_pages.len(),
-            "freed pages"
-        );
+            .check(|number, place| Self::page(&self.pages, number)[place].links.next.get());
+        let page_count = self.pages.page_numbers().count();
+        assert_eq!(page_count * PAGE_LEN, self.capacity() + 1, "pages");
     }
 
     #[cfg(test)]
@@ -520,10 +495,7 @@ impl<T> Storage for Entries<T> {
 
     #[inline]
     fn entry(&self, index: u32) -> EntryRef<'_, T> {
-        EntryRef {
-            node: &Self::page(&self.pages, page_number_of(index)).entries[place_of(index)],
-            index,
-        }
+        EntryRef { node: &Self::page(&self.pages, page_number_of(index))[place_of(index)], index }
     }
 
     #[inline]
