@@ -137,7 +137,7 @@ pub(crate) struct PlaceAllocator {
     /// The index of the last-freed place, or 0 for none. The place is in no list, and its page
     /// counts it as used.
     last_freed_index: u32,
-    /// The number of the page whose free list `take_from_current_page` uses.
+    /// The number of the page whose free list `take_place` uses.
     current_page: usize,
     /// The numbers of all pages with free or never-used places, and perhaps of some full pages. No
     /// number is listed twice.
@@ -204,13 +204,13 @@ impl PlaceAllocator {
         mem::replace(&mut self.last_freed_index, index)
     }
 
-    /// Takes the first place of the current page's free list, and returns the place's index.
-    /// `link_of` gets a page number and a place, and returns the place's link.
+    /// Takes the last-freed place, or the first place of the current page's free list. Returns the
+    /// place's index. `link_of` gets a page number and a place, and returns the place's link.
     #[inline(always)]
-    pub(crate) fn take_from_current_page(
-        &mut self,
-        link_of: impl FnOnce(usize, usize) -> u32,
-    ) -> Option<u32> {
+    pub(crate) fn take_place(&mut self, link_of: impl FnOnce(usize, usize) -> u32) -> Option<u32> {
+        if let Some(last_freed) = self.take_last_freed() {
+            return Some(last_freed);
+        }
         let number = self.current_page;
         // SAFETY: `new`, `put_in_free_list` and `switch_to_page_with_room` set `current_page` only
         // to the number of an existing page, and `free_places_by_page` never shrinks.
@@ -498,9 +498,7 @@ mod tests {
                     assert!(pages.remove(&number));
                 }
                 assert!(!allocator.has_surplus_pages());
-            } else if let Some(taken) =
-                allocator.take_from_current_page(|number, place| links[number][place])
-            {
+            } else if let Some(taken) = allocator.take_place(|number, place| links[number][place]) {
                 assert!(taken != 0 && !used.contains(&taken));
                 used.push(taken);
             } else if let Some(fresh) = allocator.switch_to_page_with_room() {

@@ -278,16 +278,10 @@ impl<T> Entries<T> {
     /// Takes the index that was freed last, or a free index of the current page.
     #[inline(always)]
     fn allocate_index_fast(&mut self) -> Option<u32> {
-        self.place_allocator.take_last_freed().or_else(|| self.take_from_current_page())
-    }
-
-    #[inline(always)]
-    fn take_from_current_page(&mut self) -> Option<u32> {
         let pages = &self.pages;
         // SAFETY: each page in the table is allocated, and is never borrowed mutably.
         let page = |number| unsafe { pages.get(number).as_ref() };
-        self.place_allocator
-            .take_from_current_page(|number, place| page(number)[place].links.next.get())
+        self.place_allocator.take_place(|number, place| page(number)[place].links.next.get())
     }
 
     /// Returns the entry of a key, if the entry is in the wheel.
@@ -369,8 +363,7 @@ impl<T> Entries<T> {
         }
     }
 
-    /// Takes a place from a page with room, and makes this page current. If no page has room, takes
-    /// a place from a new page.
+    /// Makes a page with room current, a new page if necessary, and allocates an index.
     #[cold]
     #[inline(never)]
     fn take_from_other_page(&mut self) -> Option<u32> {
@@ -382,10 +375,10 @@ impl<T> Entries<T> {
             entry.links.next.set(next);
             entry.generation.set(self.first_generations[page_number_of(index)]);
         }
-        self.take_from_current_page()
+        self.allocate_index_fast()
     }
 
-    /// Allocates a page and takes one of its places.
+    /// Allocates a page, and then an index.
     fn take_from_new_page(&mut self) -> Option<u32> {
         let mut numbers = 0..=page_number_of(INDEX_MAX);
         let number = numbers.find(|&number| !self.pages.contains_page(number))?;

@@ -106,16 +106,17 @@ impl<T> OwnerSlab<T> {
 
     #[inline(always)]
     pub(crate) fn take_node(&mut self) -> Option<u32> {
-        if let Some(last_freed) = self.place_allocator.take_last_freed() {
-            return Some(last_freed);
+        if let Some(index) = self.take_node_fast() {
+            return Some(index);
         }
-        self.take_from_current_page().or_else(|| self.take_from_other_page())
+        self.take_from_other_page()
     }
 
+    /// Takes the node that was freed last, or a free node of the current page.
     #[inline(always)]
-    fn take_from_current_page(&mut self) -> Option<u32> {
+    fn take_node_fast(&mut self) -> Option<u32> {
         let pages = &self.pages;
-        self.place_allocator.take_from_current_page(|page_number, place| {
+        self.place_allocator.take_place(|page_number, place| {
             // SAFETY: as in `page_at`.
             let page: &Page<T> = unsafe { pages.get(page_number).as_typed() };
             // SAFETY: this is the owner.
@@ -228,7 +229,7 @@ impl<T> OwnerSlab<T> {
         for (index, next) in new_places {
             self.entry(index).links().next.set(next);
         }
-        self.take_from_current_page()
+        self.take_node_fast()
     }
 
     /// Adds a page for the owner, and takes a free node. Returns `None` if all page numbers are in
