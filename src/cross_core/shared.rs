@@ -270,10 +270,10 @@ impl Shared {
                     .sleep_to_interrupt_for_deadline(is_multiple_of_wake_depth(depth), || due),
             }),
             PushOutcome::Closed => {
-                self.admission_limit.release_reservation();
-                // No node is reused after the shard's end, so this node is not freed. If another
-                // thread has changed the timer, for example by `StateWord::end_at_close`,
-                // `undo_arm` returns no closure, and the add counts as successful.
+                // No node or room is reused after the shard's end, so this node is not freed, and
+                // its room is not released. If another thread has changed the timer, for example by
+                // `StateWord::end_at_close`, `undo_arm` returns no closure, and the add counts as
+                // successful.
                 armed_node.undo_arm().map_or(Ok(RemoteOutcome::no_wake_needed(answer)), |closure| {
                     Err(AddError::new(AddErrorReason::ShutDown, closure))
                 })

@@ -370,11 +370,10 @@ impl<T> Engine<T> {
     fn unlink_and_free_on_message(&mut self, index: u32) {
         let node = self.nodes.entry(index);
         if node.is_not_admitted() {
-            self.stats.count_cancelled_before_admission(&self.shared.admission_limit);
-        } else {
-            self.wheel.unlink_if_linked(&self.nodes, node);
-            self.stats.count_cancelled();
+            self.stats.count_admitted();
         }
+        self.wheel.unlink_if_linked(&self.nodes, node);
+        self.stats.count_cancelled();
     }
 
     /// Prefetches the node of a timer that is about to be reset, so that its cache miss overlaps
@@ -435,11 +434,7 @@ impl<T> Engine<T> {
             self.nodes.schedule_mut(index).period = self.nodes.entry(index).deadline().get();
         }
         self.nodes.entry(index).admit(self.clock.latest_reading.min);
-        self.stats.counts.added += 1;
-        self.stats.live_count += 1;
-        if self.live_limit < INDEX_MAX {
-            self.publish_live_count_after_admitting(1);
-        }
+        self.stats.count_admitted();
     }
 
     /// Lets other threads cancel and reset a private timer from now on, if it is pending.
@@ -912,16 +907,16 @@ impl<T> Engine<T> {
     #[inline]
     pub(crate) fn publish_live_count(&self) {
         if self.live_limit < INDEX_MAX {
-            self.publish_live_count_after_admitting(0);
+            self.publish_live_count_to_admission();
         }
     }
 
     #[inline(never)]
-    fn publish_live_count_after_admitting(&self, admitted_count: u32) {
+    fn publish_live_count_to_admission(&self) {
         let cancelled = self.backlog.cancelled_count().min(WAKE_AT_QUEUED_MESSAGES);
-        self.shared
-            .admission_limit
-            .publish_live_count(self.stats.live_count.saturating_sub(cancelled), admitted_count);
+        let live_count = self.stats.live_count.saturating_sub(cancelled).into();
+        let published_live_count = self.stats.published_live_count.replace(live_count);
+        self.shared.admission_limit.publish_live_count(published_live_count, live_count);
     }
 
     /// Publishes the counts and the next deadline of a wheel that no loop drives. Returns the next
@@ -1057,8 +1052,7 @@ impl<T> Engine<T> {
         };
         let payload = has_payload.then(|| node.take_payload());
         if node.is_not_admitted() {
-            self.stats.counts.added += 1;
-            self.stats.live_count += 1;
+            self.stats.count_admitted();
         }
         let due = match outcome {
             CloseOutcome::HandedBack { has_new_deadline: true } => {
@@ -1125,13 +1119,13 @@ impl<T> Engine<T> {
                     let generation = node.state().generation();
                     self.stats.counts.remote_cancels += 1;
                     if node.is_not_admitted() {
-                        self.stats.count_cancelled_before_admission(&self.shared.admission_limit);
-                    } else {
-                        // The timer is not linked if the owner has popped it but could not claim
-                        // it, or if a remote reset was in progress at its admission.
-                        self.wheel.unlink_if_linked(&self.nodes, node);
-                        self.stats.count_cancelled();
+                        self.stats.count_admitted();
                     }
+                    // The timer is not linked if it was cancelled before its admission, if the
+                    // owner has popped it but could not claim it, or if a remote reset was in
+                    // progress at its admission.
+                    self.wheel.unlink_if_linked(&self.nodes, node);
+                    self.stats.count_cancelled();
                     if has_payload {
                         self.short_sleeps_until.set(u64::MAX);
                         if mem::needs_drop::<T>() && wants_payload(node) {
@@ -1161,11 +1155,7 @@ impl<T> Engine<T> {
                         node = self.nodes.entry(index);
                     }
                     node.admit(self.clock.latest_reading.min);
-                    self.stats.counts.added += 1;
-                    self.stats.live_count += 1;
-                    if self.live_limit < INDEX_MAX {
-                        self.publish_live_count_after_admitting(1);
-                    }
+                    self.stats.count_admitted();
                     if let ConsumedMessage::ResetInProgress { .. } = consumed_message {
                         // The owner links the timer when it consumes the next message of the
                         // resetting thread.

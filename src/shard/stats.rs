@@ -4,7 +4,6 @@ use std::cell::Cell;
 
 use crate::{
     clock::ShardClock,
-    cross_core::admission::AdmissionLimit,
     gauges::{Counts, Gauges, LateCause},
 };
 
@@ -17,6 +16,9 @@ pub(super) struct Stats {
     /// The number of live timers, in 32 bits, so that the compiler cannot load it together with a
     /// 64-bit counter. A joint load would stall after a recent store to only one of the two.
     pub(super) live_count: u32,
+    /// The live count last published to `AdmissionLimit`, plus the number of remote timers admitted
+    /// since. Has no meaning in a shard without a limit.
+    pub(super) published_live_count: Cell<u64>,
     pub(super) is_in_pass: bool,
     /// True if the previous pass left entries or messages unprocessed, or was abandoned. Also true
     /// after an add to a full shard has consumed messages, because other messages may remain.
@@ -42,12 +44,13 @@ impl Stats {
         self.live_count -= 1;
     }
 
-    /// Counts a remotely added timer that was cancelled before its admission, and releases the room
-    /// reserved for it.
-    pub(super) fn count_cancelled_before_admission(&mut self, admission: &AdmissionLimit) {
+    /// Counts the admission of a remotely added timer. The timer keeps the room that its adder has
+    /// reserved.
+    #[inline]
+    pub(super) fn count_admitted(&mut self) {
         self.counts.added += 1;
-        self.counts.cancelled += 1;
-        admission.release_reservation();
+        self.live_count += 1;
+        *self.published_live_count.get_mut() += 1;
     }
 
     #[inline]

@@ -144,6 +144,28 @@ fn cancels_before_or_during_a_sleep_make_room_for_remote_adds() {
 }
 
 #[test]
+fn a_cancel_before_admission_makes_room_for_remote_adds() {
+    for is_remote in [true, false] {
+        with_limit(2, |clock| {
+            turn_after(clock, 1);
+            let [first, second] =
+                [(); 2].map(|()| call_from_another_thread(|shard| shard.add(HOUR, must_not_run)));
+            assert_eq!(count_accepted_remote_adds(1), 0);
+            let sleep = local_timer().prepare_sleep();
+            let answer = if is_remote { cancel_remotely(first) } else { first.cancel() };
+            assert_eq!(answer, Cancel::Cancelled);
+            drop(sleep);
+            if is_remote {
+                turn_after(clock, 1);
+            }
+            assert_eq!((count_accepted_remote_adds(3), second.cancel()), (1, Cancel::Cancelled));
+            turn_after(clock, 2);
+            assert_eq!((local_timer().len(), count_accepted_remote_adds(3)), (0, 2));
+        });
+    }
+}
+
+#[test]
 fn a_refused_remote_add_wakes_an_owner_with_cancelled_timers() {
     let wakes = Counter::default();
     on_a_thread(|| {
