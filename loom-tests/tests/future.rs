@@ -383,7 +383,7 @@ fn dropping_the_timers_wakes_the_driver() {
 
 #[test]
 fn no_future_hangs_when_the_driver_ends() {
-    explore(370, || {
+    explore(270, || {
         let (_clock, timers, driver) = worker_wheel();
         let mut sleep = timers.sleep(Duration::from_secs(1));
         let sleeping_thread = race(move || poll_until_ready(&mut sleep));

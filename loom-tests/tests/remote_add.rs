@@ -507,7 +507,7 @@ fn a_timer_never_counts_twice_toward_the_limit() {
 
 #[test]
 fn a_callback_added_at_shard_end_is_dropped_once() {
-    explore(1_750, || {
+    explore(1_370, || {
         let (dropped, drops) = Drops::with_counter();
         let owner = race(move || {
             let (_clock, core) = install_core();

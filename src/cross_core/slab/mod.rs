@@ -31,11 +31,11 @@
 //! A generation distinguishes the timers that use a node one after another. One bit of a generation
 //! marks remote timers. The owner takes the generations of its own timers from a counter. In a
 //! remote page, the first timer of each node gets the page's first generation, and each later timer
-//! gets the node's previous generation plus one. Between two adds to one node, the owner returns
-//! the node to its page. So a node's generation exceeds its page's first generation by at most the
-//! number of nodes returned to that page. The slab stores the first generation of new remote pages.
-//! When the owner retires a remote page, it raises the slab's first generation above all
-//! generations of the retired page.
+//! gets the node's previous generation plus one. The slab stores the first generation of new remote
+//! pages. Between two adds to one node, the owner returns the node to its page. So no generation of
+//! a remote timer exceeds the slab's first generation plus the number of nodes returned since that
+//! was last raised. When the owner retires a remote page, it raises the slab's first generation
+//! above all these generations.
 //!
 //! # Publication and retirement
 //!

@@ -54,6 +54,8 @@ pub(crate) struct OwnerSlab<T> {
     /// The schedules of periodic timers, indexed by page number and then by place in the page.
     schedules_by_page: Vec<Vec<TimerSchedule>>,
     freed_remote_nodes: FreedRemoteNodes,
+    /// The number of remote nodes returned since the owner last raised the slab's first generation.
+    returned_node_count: u64,
     /// The retired pages that are not freed yet. A `RefCell`, because before a sleep, the owner
     /// frees pages with only `&self`.
     retired_pages: RefCell<RetiredPages>,
@@ -82,6 +84,7 @@ impl<T> OwnerSlab<T> {
             adopted_page_numbers: Vec::new(),
             schedules_by_page: Vec::new(),
             freed_remote_nodes: FreedRemoteNodes::default(),
+            returned_node_count: 0,
             retired_pages: RefCell::default(),
             may_need_trim: false,
             trim_budget: u32::MAX,
@@ -202,11 +205,11 @@ impl<T> OwnerSlab<T> {
         if self.freed_remote_nodes.count > 0 {
             let FreedRemoteNodes { first_index, last_index, count, .. } =
                 mem::take(&mut self.freed_remote_nodes);
+            self.returned_node_count += u64::from(count);
             let header = &self.page_at(page_number_of(first_index)).header;
             let last = (place_of(last_index), self.entry(last_index).mailbox_link());
             let (count_before, count_after) =
                 header.free_list.push(place_of(first_index), last, count);
-            header.record_returned_nodes(count);
             if count_before == 0 {
                 self.slab.set_room_bit(page_number_of(first_index));
             }
@@ -396,18 +399,15 @@ impl<T> OwnerSlab<T> {
             self.adopted_page_numbers.iter().position(take_all_if_all_free)?;
         self.slab.hints.empty_remote_page_count.decrement();
         let page_number = self.adopted_page_numbers.swap_remove(position_in_adopted);
-        self.slab.raise_first_generation(self.page_at(page_number).header.generation_bound());
+        self.slab.raise_first_generation(self.remote_generation_bound());
+        self.returned_node_count = 0;
         Some(page_number)
     }
 
-    /// Returns a number above all remote timers' generations, ignoring [`REMOTE_GENERATION_BIT`].
-    /// The mailbox must be closed, and all pages adopted.
+    /// Returns a number above the generations of all remote timers so far, ignoring
+    /// [`REMOTE_GENERATION_BIT`] (see Generations in `slab`).
     pub(crate) fn remote_generation_bound(&self) -> u64 {
-        let generation_bounds = self
-            .adopted_page_numbers
-            .iter()
-            .map(|&page_number| self.page_at(page_number).header.generation_bound());
-        generation_bounds.fold(self.slab.first_generation(), u64::max)
+        self.slab.first_generation() + self.returned_node_count + 1
     }
 
     fn retire_page(&mut self, page_number: usize) {

@@ -70,8 +70,6 @@ pub(super) struct PageHeader {
     pub(super) free_list: FreeList,
     /// The generation of the first timer in each node, if this is a remote page.
     first_generation: AtomicU64,
-    /// How often the owner has returned a node to `free_list`.
-    returned_node_count: AtomicU64,
     pub(super) use_after_free_check: UseAfterFreeCheck,
     /// True once the page has been retracted and only the owner can read it.
     pub(super) is_reclaimable: UnmodelledBool,
@@ -132,25 +130,10 @@ impl PageHeader {
         self.free_list.fill_except_first();
     }
 
-    pub(super) fn record_returned_nodes(&self, count: u32) {
-        // Both `Relaxed`: only the owner uses the count.
-        let returned_count = self.returned_node_count.load(Ordering::Relaxed) + u64::from(count);
-        self.returned_node_count.store(returned_count, Ordering::Relaxed);
-    }
-
-    /// Returns a number above the generations of all remote timers that this page has had, ignoring
-    /// [`REMOTE_GENERATION_BIT`] (see Generations in `slab`).
-    pub(super) fn generation_bound(&self) -> u64 {
-        // Relaxed: only the owner uses the count.
-        let returned_count = self.returned_node_count.load(Ordering::Relaxed);
-        (self.first_generation() & !REMOTE_GENERATION_BIT) + returned_count + PAGE_LEN as u64
-    }
-
     #[inline]
     pub(super) fn first_generation(&self) -> u64 {
-        // Relaxed: an adder has acquired the free list (G1), or has stored the first generation
-        // itself. The owner has acquired the free list, or the state word of each timer in the
-        // page.
+        // Relaxed: the adder has acquired the free list (G1), or has stored the first generation
+        // itself.
         self.first_generation.load(Ordering::Relaxed)
     }
 }
@@ -184,7 +167,6 @@ impl<T> Page<T> {
             header: PageHeader {
                 free_list: FreeList::default(),
                 first_generation: AtomicU64::new(0),
-                returned_node_count: AtomicU64::new(0),
                 use_after_free_check: UseAfterFreeCheck::default(),
                 is_reclaimable: UnmodelledBool::default(),
                 free_page: Self::free,

@@ -8,7 +8,7 @@ use crate::{
         reclaim::{pin, tests::attempts},
         state::{Cancel, ConsumedMessage, FreeWhen, TimerKind},
     },
-    limits::RETIRED_PAGES_MAX,
+    limits::{REMOTE_GENERATION_BIT, RETIRED_PAGES_MAX},
     wheel::Storage,
 };
 
@@ -196,12 +196,9 @@ fn a_freed_remote_node_is_reused_with_a_new_generation() {
     assert!(other.take_remote_node(pin()).is_none(), "its payloads are not callbacks");
 }
 
-#[test]
-fn a_stalled_adder_keeps_the_page_of_its_node() {
-    let (slab, mut owner_slab) = Slab::for_callbacks();
-    let stalled = slab.take_remote_node(pin()).expect("there is a node");
-    let timers: Vec<_> = (1..20).map(|_| add_as_remote(&slab, &mut owner_slab)).collect();
-    for (index, generation) in timers {
+/// Cancels remote timers as their owner, and returns their nodes.
+fn cancel_and_return(owner_slab: &mut OwnerSlab<Callback>, timers: &[(u32, u64)]) {
+    for &(index, generation) in timers {
         assert!(owner_slab.entry(index).state().cancel_by_owner(generation).is_ok());
         assert_eq!(
             owner_slab.entry(index).state().consume_message(),
@@ -210,6 +207,37 @@ fn a_stalled_adder_keeps_the_page_of_its_node() {
         owner_slab.free_node(index, generation);
     }
     owner_slab.return_freed_remote_nodes();
+}
+
+#[test]
+fn a_node_of_a_new_remote_page_gets_a_new_generation() {
+    let (slab, mut owner_slab) = Slab::for_callbacks();
+    let mut last_generations = std::collections::HashMap::new();
+    for _ in 0..10 {
+        // Reuses one node, so that its generation exceeds the first generation.
+        for timer_count in [1, 1, 1, 1, 19] {
+            let timers: Vec<_> =
+                (0..timer_count).map(|_| add_as_remote(&slab, &mut owner_slab)).collect();
+            for &(index, generation) in &timers {
+                let last = last_generations.insert(index, generation);
+                assert!(last.is_none_or(|last| last < generation), "{last:?}, {generation}");
+                assert!(
+                    (generation & !REMOTE_GENERATION_BIT) < owner_slab.remote_generation_bound()
+                );
+            }
+            cancel_and_return(&mut owner_slab, &timers);
+        }
+        trim_until(&mut owner_slab, |owner_slab| owner_slab.page_count() <= 3);
+        assert!(last_generations.keys().any(|&index| !has_node(&slab, index)));
+    }
+}
+
+#[test]
+fn a_stalled_adder_keeps_the_page_of_its_node() {
+    let (slab, mut owner_slab) = Slab::for_callbacks();
+    let stalled = slab.take_remote_node(pin()).expect("there is a node");
+    let timers: Vec<_> = (1..20).map(|_| add_as_remote(&slab, &mut owner_slab)).collect();
+    cancel_and_return(&mut owner_slab, &timers);
     for _ in 0..1_000 {
         owner_slab.trim_pages();
     }
