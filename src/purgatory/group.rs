@@ -559,28 +559,29 @@ fn with_endpoint<K: Send + 'static, R>(
     group: &Arc<Group<K>>,
     action: impl FnOnce(&mut ReceivingEndpoint<K>) -> R,
 ) -> Option<R> {
-    let result = THREAD_ENDPOINTS.try_with(|endpoints| {
-        let mut endpoints = endpoints.borrow_mut();
-        let (group_address, mut ended_endpoints) = (Arc::as_ptr(group).addr(), BTreeMap::new());
+    let result = THREAD_ENDPOINTS.try_with(|thread_endpoints| {
+        let mut endpoints = thread_endpoints.borrow_mut();
+        let group_address = Arc::as_ptr(group).addr();
         if !endpoints.contains_key(&group_address) {
             let all_endpoints = mem::take(&mut *endpoints).into_iter();
-            (ended_endpoints, *endpoints) =
+            let (ended_endpoints, live_endpoints) =
                 all_endpoints.partition(|(_, endpoint)| endpoint.group_has_ended());
+            *endpoints = live_endpoints;
             let group = Arc::downgrade(group);
             let endpoint =
                 ReceivingEndpoint { group, receiver: None, watches_before_join: Vec::new() };
             endpoints.insert(group_address, Box::new(endpoint));
+            // Drops the endpoints of ended groups before `action`, and while `THREAD_ENDPOINTS` is
+            // not borrowed, because the drop runs user code, which may join the group.
+            drop(endpoints);
+            drop(ended_endpoints);
+            endpoints = thread_endpoints.borrow_mut();
         }
         let any_endpoint = endpoints
             .get_mut(&group_address)
             .map(|any_endpoint| &mut **any_endpoint as &mut dyn Any);
         let endpoint = any_endpoint.and_then(|any_endpoint| any_endpoint.downcast_mut());
-        (
-            action(endpoint.unwrap_or_else(|| unreachable!("a group has keys of one type"))),
-            ended_endpoints,
-        )
+        action(endpoint.unwrap_or_else(|| unreachable!("a group has keys of one type")))
     });
-    // Drops the endpoints of ended groups while `THREAD_ENDPOINTS` is not borrowed, because the
-    // drop runs user code.
-    result.ok().map(|(result, _ended)| result)
+    result.ok()
 }

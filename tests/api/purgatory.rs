@@ -690,6 +690,49 @@ fn a_thread_may_join_several_groups() {
 }
 
 thread_local! {
+    /// Called by the destructor of the next `CallingKey` that this thread drops.
+    static ON_KEY_DROP: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct CallingKey;
+
+impl Drop for CallingKey {
+    fn drop(&mut self) {
+        if let Some(call) = ON_KEY_DROP.take() {
+            call();
+        }
+    }
+}
+
+/// A join drops a key of an ended group, and the key's destructor joins first.
+#[test]
+fn a_join_replaces_no_join_by_a_key_destructor() {
+    let new_group = || PurgatoryGroup::partitioned_by(|_: &CallingKey| 1);
+    let mut cores = JoinedCores::join_to_group(Lockstep::start(2), new_group(), &[0]);
+    cores.run_on(0, |purgatory| add(purgatory, [CallingKey], 50));
+    cores.run_until_stalled();
+    cores.cores.run_on(0, |purgatory| *purgatory = None);
+    cores.group = new_group();
+    let (group, shards) = (cores.group.clone(), cores.cores.shards.clone());
+    let message = cores.cores.run_on(1, move |purgatory| {
+        let join = move || group.join(1, &shards);
+        let first = Rc::new(Cell::new(None));
+        let (join_first, first_joined) = (join.clone(), Rc::clone(&first));
+        ON_KEY_DROP.set(Some(Box::new(move || first_joined.set(Some(join_first())))));
+        let message = panic_message(join);
+        *purgatory = first.take();
+        message
+    });
+    assert!(message.starts_with("this thread has joined the group before"));
+    let record = cores.run_on(1, |purgatory| add(purgatory, [CallingKey], 50));
+    record.meet_condition();
+    assert!(cores.group.notify(&CallingKey));
+    cores.run_until_stalled();
+    record.assert_ended(Completion::Condition);
+}
+
+thread_local! {
     /// The purgatory of this thread, for the wake hooks that run on this thread.
     static OWN: RefCell<Option<OpPurgatory>> = const { RefCell::new(None) };
 }
