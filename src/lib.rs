@@ -67,8 +67,8 @@
 //! fires.
 //!
 //! Timers fire in tick order, regardless of which thread added them; the guide lists the
-//! [exceptions](guide::ticks#never-early). The order within a tick is unspecified. A turn usually
-//! processes at most 1,024 messages from other threads. If a clock goes backwards, the wheel uses
+//! [exceptions](guide::ticks#never-early). The order within a tick is unspecified. A turn consumes
+//! at most 1,024 messages from other threads. If a clock goes backwards, the wheel uses
 //! the clock's highest reading so far.
 //!
 //! # Guarantees
@@ -78,10 +78,12 @@
 //!   timer.
 //! * **No locks.** On a timer's own core, add, cancel, reset and turn take no lock. In the steady
 //!   state, an owner's operations allocate nothing, and their only system call reads the clock.
-//!   Callbacks that capture up to 32 bytes, aligned to at most 8, are stored inline. Remote adds,
-//!   cancels and resets are lock-free. The owner never waits for another core.
+//!   Callbacks that capture up to 32 bytes, aligned to at most 8, are stored inline. Remote cancels
+//!   are lock-free. Remote adds and resets take no lock either, but an add may allocate a page. The
+//!   owner never waits for another core.
 //! * **No wheel or purgatory is borrowed while your code runs.** Callbacks and destructors may add,
-//!   cancel and reset timers. A turn inside a callback does nothing, and sets [`Turn::nested`].
+//!   cancel and reset timers. Only a clock's function and the `Hash`, `Eq` and `Borrow` of keys
+//!   must not. A turn inside a callback does nothing, and sets [`Turn::nested`].
 //! * **Panics are contained.** A callback's panic is caught and reported ([`Config::panic_hook`]),
 //!   and the rest of the turn runs. With `panic = "abort"` the process aborts.
 //! * **Handles are plain values.** A [`TimerHandle`] has 16 bytes and is `Copy`. After the timer's

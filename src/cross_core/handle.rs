@@ -374,8 +374,9 @@ impl TimerHandle {
     /// Resets the timer to an earlier or later deadline, from any thread. The handle stays valid.
     ///
     /// Returns true if the timer was reset, and false if it has ended or is running. If several
-    /// threads reset a pending timer concurrently, usually all calls return true, and one of the
-    /// requested deadlines applies.
+    /// threads reset a timer concurrently and it stays pending, all calls return true, and one of
+    /// the requested deadlines applies. If the wheel ends during the calls, a call can return true
+    /// although the timer is handed back with an older deadline.
     ///
     /// A timer that is overdue but has not fired can still be reset.
     ///

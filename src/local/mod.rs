@@ -471,7 +471,8 @@ impl LocalTimer {
     /// hook, urgent requests also unpark the thread if it has ever called [`PreparedSleep::park`].
     /// The urgent requests are:
     ///
-    /// - A remote add or reset whose deadline is before the end of the sleep.
+    /// - A remote add or reset whose deadline is before the end of the sleep, such as a call of
+    ///   [`ShardRef::run`](crate::ShardRef::run) or [`Cores::stop`](crate::Cores::stop).
     /// - The first remote cancel whose callback this thread must drop, if the sleep is longer than
     ///   [`Config::drop_cancelled_within`].
     /// - Every 1,024th queued add or reset, and every 1,024th queued cancel.
