@@ -1,5 +1,5 @@
 //! Reports rare events through `tracing`. Without the feature `tracing`, or without a
-//! subscriber, reports only wheels that no loop drives, on standard error.
+//! subscriber, reports only wheels that no loop drives or wakes, on standard error.
 //!
 //! A `tracing` subscriber may call corewheel or panic, so callers of this module must hold no
 //! borrow and must catch panics (P5 and P6 in `ARCHITECTURE.md`).
@@ -38,6 +38,8 @@ pub(crate) enum UndrivenReason {
     UsedOnTimersDriver,
     /// `run_until` waits for a timer, but the virtual clock has not moved for a second.
     ClockStandsStill,
+    /// The loop went on waiting after another thread had unparked it.
+    UnparkEndsNoWait,
 }
 
 /// Whose wheel is reported.
@@ -65,12 +67,14 @@ pub(crate) fn report_undriven_wheel(
     reason: UndrivenReason,
 ) {
     use UndrivenReason::{
-        ClockStandsStill, DroppedAfterLastTurn, DroppedWithoutTurn, Overdue, UsedOnTimersDriver,
+        ClockStandsStill, DroppedAfterLastTurn, DroppedWithoutTurn, Overdue, UnparkEndsNoWait,
+        UsedOnTimersDriver,
     };
     let advice = match (reason, wheel) {
         (ClockStandsStill, _) => {
             "move the clock in the condition of `run_until`, or from another thread"
         }
+        (UnparkEndsNoWait, _) => "set a hook that ends the loop's wait: `Config::wake_hook`",
         (UsedOnTimersDriver, _) => {
             "in a callback, do not add through `local_timer()`: capture a clone of the `ShardRef` \
              and add through it"
@@ -94,6 +98,7 @@ pub(crate) fn report_undriven_wheel(
                 "a thread that runs a `TimersDriver` has a timer on its own wheel"
             }
             ClockStandsStill => "`run_until` waits for a timer, but the virtual clock stands still",
+            UnparkEndsNoWait => "a loop went on waiting after another thread had unparked it",
             DroppedWithoutTurn(_) | DroppedAfterLastTurn(_) => "",
         };
         if !event_text.is_empty() && !tracing::dispatcher::get_default(Dispatch::is::<NoSubscriber>)
@@ -127,6 +132,10 @@ pub(crate) fn report_undriven_wheel(
         ClockStandsStill => format!(
             "{owner} (shard {shard}) waits in `run_until` for a timer, but the virtual clock has \
              not moved for a second: {advice}"
+        ),
+        UnparkEndsNoWait => format!(
+            "the loop of {owner} (shard {shard}) went on waiting for {overdue:?} after another \
+             thread had unparked it: {advice}"
         ),
     };
     if cfg!(panic = "abort") {

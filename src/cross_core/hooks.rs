@@ -229,6 +229,11 @@ impl Hooks {
         owner_has_parked || self.wake_hook.is_none()
     }
 
+    /// Returns true if a wake-up only unparks the owner.
+    pub(crate) fn only_unpark_wakes(&self) -> bool {
+        self.wake_hook.is_none() && self.driver_waker.get().is_none()
+    }
+
     /// Unparks the owner, and returns its thread. Returns `None` if another thread holds the lock
     /// of `thread_to_unpark`.
     fn try_unpark(&self) -> Option<Thread> {

@@ -145,17 +145,17 @@ impl Parker {
         sleep_word >= SLEEP_NUMBER_STEP && sleep_word & UNDRIVEN == 0
     }
 
-    /// Marks a sleep as ended, unless the owner has announced a later one. The caller is the owner,
-    /// or has woken the owner.
-    pub(crate) fn clear_announcement(&self, SleepId(announcement): SleepId) {
-        // Both `Relaxed`: a thread that still reads `ASLEEP` only causes a spurious wake-up. If the
-        // compare-and-swap fails, the sleep has already ended.
-        let _ = self.sleep_word.compare_exchange(
+    /// Marks a sleep as ended. Returns false if it has already ended, or the owner has announced a
+    /// later one. The caller is the owner, or has woken the owner.
+    pub(crate) fn clear_announcement(&self, SleepId(announcement): SleepId) -> bool {
+        // Both `Relaxed`: a thread that still reads `ASLEEP` only causes a spurious wake-up.
+        let cleared = self.sleep_word.compare_exchange(
             announcement,
             announcement & !ASLEEP,
             Ordering::Relaxed,
             Ordering::Relaxed,
         );
+        cleared.is_ok()
     }
 
     /// Returns the owner's sleep in progress, if any. The caller must have executed the fence F2,

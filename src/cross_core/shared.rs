@@ -21,12 +21,12 @@ use crate::{
     },
     error::{AddError, AddErrorReason},
     gauges::{Gauges, TurnState},
-    limits::WAKE_AT_QUEUED_MESSAGES,
+    limits::{LONG_OVERDUE_GRACE_NANOS, WAKE_AT_QUEUED_MESSAGES},
     trace::{self, UndrivenReason, UndrivenWheel},
     util::{
         panics::catch_panic_silently,
         prefetch::prefetch,
-        sync::{AtomicU64, Ordering},
+        sync::{AtomicU64, Ordering, UnmodelledU64},
     },
     wheel::coarsest_tick,
     when::{RequestedTime, SpreadSequence, When},
@@ -41,6 +41,9 @@ pub(crate) struct Shared {
     /// The owner's latest reading of a clock that can go backwards; zero for other clocks. Remote
     /// requests use this reading if their own reading is earlier.
     owner_clock_nanos: AtomicU64,
+    /// The time at which another thread ended the owner's latest sleep by an unpark, in nanoseconds
+    /// of the clock; `u64::MAX` if the owner has returned from the sleep, or was not unparked.
+    unparked_at_nanos: UnmodelledU64,
     pub(crate) tick_length: TickLength,
     pub(crate) hooks: CachePadded<Hooks>,
     pub(crate) slab: Arc<Slab>,
@@ -111,6 +114,7 @@ impl Shared {
             spread_sequence: CachePadded(SpreadSequence::new(clock.next_spread_seed())),
             clock,
             owner_clock_nanos: AtomicU64::new(0),
+            unparked_at_nanos: UnmodelledU64::new(u64::MAX),
             tick_length,
             hooks: CachePadded(hooks),
             slab,
@@ -144,10 +148,33 @@ impl Shared {
             return false;
         }
         let has_woken = self.hooks.try_wake_owner(sleep);
-        if has_woken {
-            self.parker.clear_announcement(sleep);
+        if has_woken
+            && self.parker.clear_announcement(sleep)
+            && self.hooks.only_unpark_wakes()
+            && !self.clock.is_virtual()
+        {
+            // Relaxed: only a report depends on the time.
+            self.unparked_at_nanos.store(self.clock.nanos(), Ordering::Relaxed);
         }
         has_woken
+    }
+
+    /// Ends the announcement of the owner's sleep. Reports a wait that went on for a second after
+    /// an unpark, because this wait needs a wake hook.
+    pub(crate) fn end_sleep(&self, sleep: SleepId) {
+        if !self.parker.clear_announcement(sleep) {
+            self.report_wait_after_unpark();
+        }
+    }
+
+    #[cold]
+    fn report_wait_after_unpark(&self) {
+        // Relaxed: only a report depends on the time.
+        let unparked_at = self.unparked_at_nanos.swap(u64::MAX, Ordering::Relaxed);
+        let waited_nanos = self.clock.nanos().saturating_sub(unparked_at);
+        if waited_nanos >= LONG_OVERDUE_GRACE_NANOS {
+            self.report_undriven_wheel(waited_nanos, UndrivenReason::UnparkEndsNoWait);
+        }
     }
 
     #[cold]

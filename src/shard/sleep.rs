@@ -141,7 +141,7 @@ impl PreparedSleep<'_> {
 impl Drop for PreparedSleep<'_> {
     fn drop(&mut self) {
         if let Some((shared, sleep_id)) = &self.announced_sleep {
-            shared.parker.clear_announcement(*sleep_id);
+            shared.end_sleep(*sleep_id);
         }
     }
 }

@@ -457,6 +457,7 @@ fn the_next_add_reports_an_overdue_timer_without_a_driver_once() {
         ("'corewheel-0'", thread),
         ("'its clock stands still'", "move the clock"),
         ("'its clock stands still, shorter sleeps'", "move the clock"),
+        ("'an unpark does not end its wait'", "Config::wake_hook"),
         ("unnamed thread", thread),
     ];
     let expected = expected.chain(last);
@@ -607,6 +608,24 @@ fn add_without_a_driver() {
             timer.cancel();
         });
     }
+    let wait_after_a_wake_up: fn(Duration) = |wait| {
+        local_timer().sleep_with(|_| {
+            call_from_another_thread(|shard| shard.run(|| ()));
+            thread::sleep(wait);
+        });
+        local_timer().turn();
+    };
+    on_named_core("an unpark does not end its wait", move || {
+        [0, 1_100, 1_100].into_iter().map(millis).for_each(wait_after_a_wake_up);
+    });
+    on_named_core("a short wait after an unpark: not reported", move || {
+        wait_after_a_wake_up(millis(100));
+        local_timer().sleep_with(|_| thread::sleep(millis(1_100)));
+    });
+    on_named_core("a hook was called: not reported", move || {
+        Config::new().wake_hook(|| ()).install().expect("the first use");
+        wait_after_a_wake_up(millis(1_100));
+    });
     thread::spawn(|| local_timer().add(HOUR, must_not_run)).join().expect("no panic");
 }
 

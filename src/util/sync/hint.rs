@@ -1,6 +1,6 @@
 //! Atomics that come from `std` even in loom models, so that no model interleaves them.
 
-pub(crate) use std::sync::atomic::AtomicBool as UnmodelledBool;
+pub(crate) use std::sync::atomic::{AtomicBool as UnmodelledBool, AtomicU64 as UnmodelledU64};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A number that may be outdated. Only speed and memory use depend on the number.

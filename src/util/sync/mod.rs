@@ -17,7 +17,7 @@ mod native;
 #[cfg(not(all(loom, feature = "models", crossbeam_loom)))]
 mod statics;
 
-pub(crate) use self::hint::{AtomicHint, UnmodelledBool};
+pub(crate) use self::hint::{AtomicHint, UnmodelledBool, UnmodelledU64};
 #[cfg(all(loom, feature = "models"))]
 pub(crate) use self::loom::*;
 #[cfg(not(all(loom, feature = "models")))]
