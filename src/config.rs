@@ -140,7 +140,7 @@ impl Config {
     ///
     /// For remote adds, the limit is approximate. A remote add does not count the timers that the
     /// owner has added since the owner's latest turn or announced sleep, but may count cancelled
-    /// timers.
+    /// timers and timers that ended in the turn in progress.
     ///
     /// # Examples
     ///

@@ -707,10 +707,11 @@ impl<T> Engine<T> {
     }
 
     /// Counts the run of a timer whose remote add or reset requested the tick `deadline`, which the
-    /// pass had already reached.
+    /// pass had already reached. Lets remote adds use the room of the timer.
     #[inline]
     fn count_already_due_run(&mut self, claimed: &ClaimedTimer<T>, deadline: u64) {
         self.stats.count_run(claimed.run.is_periodic());
+        self.publish_live_count();
         // A deadline of zero means "run at once", which is never late.
         let deadline_nanos = self.clock.tick_length.tick_start_nanos(deadline);
         if deadline_nanos > 0 {

@@ -1,7 +1,7 @@
 //! `Config::limit`, the maximum number of live timers: exact for the owner's adds, approximate for
 //! remote adds. A refused `try_add` returns its callback.
 
-use std::{cell::Cell, rc::Rc, thread, time::Duration};
+use std::{cell::Cell, rc::Rc, sync::mpsc, thread, time::Duration};
 
 use corewheel::{AddError, AddErrorReason, Cancel, Config, ManualClock, Shard, local_timer};
 
@@ -241,6 +241,20 @@ fn a_turn_publishes_the_live_timers_before_its_callbacks_run() {
         assert_eq!(handle.cancel(), Cancel::Cancelled);
         turn_after(clock, 1);
         assert_eq!(accepted.get(), 1);
+    });
+}
+
+#[test]
+fn a_queued_closure_makes_room_for_remote_adds_when_it_runs() {
+    with_limit(2, |_| {
+        let (sender, accepted) = mpsc::channel();
+        call_from_another_thread(|shard| {
+            for sender in [sender.clone(), sender] {
+                shard.run(move || sender.send(count_accepted_remote_adds(2)).expect("received"));
+            }
+        });
+        local_timer().turn();
+        assert_eq!(accepted.iter().collect::<Vec<_>>(), [1, 1]);
     });
 }
 
