@@ -1,7 +1,10 @@
 //! Remotely added timers: their handles before and after admission, and the reuse of their nodes.
 #![cfg(all(loom, not(crossbeam_loom)))]
 
-use std::sync::{Arc, atomic::AtomicBool};
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
 use corewheel::{AddErrorReason, Cancel, ManualClock, ShardRef, TimerHandle, local_timer};
 use loom::{
@@ -119,6 +122,24 @@ fn a_timer_reset_before_admission_fires_at_a_new_deadline() {
         let fired = turn_and_log_runs(&clock, 5);
         assert!(fired == [2] || fired == [3], "{fired:?}");
         assert_all_ended(&local_timer().counts(), 1);
+    });
+}
+
+/// A reset that ends before the admission queues no message. The owner may apply a later reset
+/// before it consumes the reset's message.
+#[test]
+fn a_reset_that_ends_during_admission_is_counted() {
+    explore(1_300, || {
+        let (clock, core) = install_core();
+        let handle = add_remotely(&core, Duration::ZERO, || ());
+        let resetter = race(move || handle.reset(TICK));
+        let fired = local_timer().turn().fired;
+        assert_eq!(resetter.join().unwrap(), fired == 0);
+        let queued = local_timer().counts().queued;
+        assert_eq!(turn_and_log_runs(&clock, 2), vec![1; 1 - fired]);
+        let counts = local_timer().counts();
+        assert!(counts.remote_resets >= queued, "{counts:?}");
+        assert_all_ended(&counts, 1);
     });
 }
 

@@ -1171,11 +1171,18 @@ impl<T> Engine<T> {
                     let current = self.wheel.current_tick;
                     if !is_periodic && deadline <= current {
                         node.deadline().set(deadline);
-                        if let ClaimOutcome::Claimed(run) = node.state().claim() {
-                            let due = self.clock.tick_length.tick_start_nanos(current);
-                            let claimed = node.to_claimed_timer(run, due);
-                            self.count_already_due_run(&claimed, deadline);
-                            return Some(UserCodeStep::Due(claimed));
+                        match node.state().claim() {
+                            ClaimOutcome::Claimed(run) => {
+                                let due = self.clock.tick_length.tick_start_nanos(current);
+                                let claimed = node.to_claimed_timer(run, due);
+                                self.count_already_due_run(&claimed, deadline);
+                                return Some(UserCodeStep::Due(claimed));
+                            }
+                            // A reset has ended since the owner consumed the message.
+                            ClaimOutcome::NewDeadline { .. } => {
+                                self.stats.counts.remote_resets += 1;
+                            }
+                            ClaimOutcome::AwaitsMessage => continue,
                         }
                     }
                     if let Some(claimed) = self.apply_remote_reset_slow(index, is_periodic) {
