@@ -336,6 +336,14 @@ mod tests {
     };
 
     use super::*;
+    use crate::local_timer;
+
+    #[test]
+    fn run_until_without_a_driver_task_creates_no_lock_of_a_waker() {
+        local_timer().add(Duration::ZERO, || ());
+        local_timer().run_until(|| local_timer().is_empty());
+        assert!(local_timer().shard_ref().shared.hooks.driver_waker.get().is_none());
+    }
 
     /// A waking thread omits its unpark while another thread holds the lock.
     #[test]

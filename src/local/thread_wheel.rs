@@ -384,6 +384,8 @@ impl ThreadWheel {
     /// sleeps have replaced the other drivers' announced sleeps.
     fn remove_driver(&self, kind: DriverKind) {
         match kind {
+            // If there is no other driver, no task has set its waker.
+            DriverKind::RunUntil if self.driver_count.get() == 1 => {}
             DriverKind::RunUntil => self.wake_other_drivers(),
             DriverKind::Task(id) => {
                 self.forget_driver_task(id);
