@@ -52,8 +52,8 @@ counts! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     #[non_exhaustive]
     pub struct Counts {
-        /// Timers added. A remote add is counted when the owner consumes its message, or cancels or
-        /// resets the timer before. Each closure of [`ShardRef::run`](crate::ShardRef) also counts
+        /// Timers added. A remote add is counted when the owner consumes its message, when the owner
+        /// cancels or resets the timer before that, or at the end of the wheel. Each closure of [`ShardRef::run`](crate::ShardRef) also counts
         /// as a timer, and so do some internal messages, such as a batch of a
         /// [`PurgatoryGroup`](crate::purgatory::PurgatoryGroup).
         pub added: u64,
@@ -84,7 +84,8 @@ counts! {
         /// Resets by the owner.
         pub resets: u64,
         /// Resets by other threads that the owner has processed. Several resets of a timer usually
-        /// count as one.
+        /// count as one. A reset of a timer whose add the owner has not counted yet is part of the
+        /// add, and does not count.
         pub remote_resets: u64,
         /// Callbacks that were run, and payloads that were handed out. A periodic timer counts once
         /// per run.
@@ -99,7 +100,9 @@ counts! {
         /// messages waited. The next turn continues.
         pub turns_behind: u64,
         /// How often a pass moved a timer to another slot of the wheel, because its deadline is
-        /// farther than the first level reaches, or because it was reset to a later deadline.
+        /// farther than the first level reaches, or because it was reset to a later deadline. If
+        /// the owner moves a timer to apply a remote reset, the move counts only in
+        /// `remote_resets`.
         pub relinked: u64,
     }
 }

@@ -116,8 +116,8 @@ pub struct Turn {
     pub collected: usize,
     /// Number of live timers after the turn.
     pub live: usize,
-    /// Number of timers that this turn moved to another slot of the wheel; see
-    /// [`Counts::relinked`].
+    /// Number of timers that this turn moved to another slot of the wheel, except to apply remote
+    /// resets; see [`Counts::relinked`].
     pub relinked: u64,
     /// True if due timers or remote requests remain for the next turn, because of the budget or the
     /// maximum of 1,024 requests.

@@ -88,7 +88,7 @@ pub(crate) struct RawWheel<const LEVEL_BITS: u32, const LEVELS: usize> {
     pub(super) upper_counts_by_slot: Box<[u32]>,
     /// The sum of `upper_counts_by_slot`.
     pub(super) upper_entry_count: u32,
-    /// How often a pass has moved an entry to another slot.
+    /// How often a pass has moved an entry to another slot, except to apply a remote reset.
     pub(crate) relinked: u64,
     pub(super) slots: Slots<LEVEL_BITS, LEVELS>,
 }
