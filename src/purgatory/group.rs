@@ -416,8 +416,10 @@ impl<K: Send + 'static> Member<K> {
             endpoint.receiver = Some(Rc::downgrade(receiver));
             mem::take(&mut endpoint.watches_before_join)
         });
-        for (sender_core, watches) in watches.unwrap_or_default() {
-            receiver.receive_batch(Batch::new(&self.group, sender_core, watches));
+        for (sender_core, lists) in watches.unwrap_or_default() {
+            for watches in lists {
+                receiver.receive_batch(Batch::new(&self.group, sender_core, watches));
+            }
         }
     }
 }
@@ -460,18 +462,12 @@ impl<K: Send + 'static> Batch<K> {
             if let Some(receiver) = &endpoint.receiver {
                 return receiver.upgrade();
             }
-            match endpoint.watches_before_join.last_mut() {
-                _ if messages.is_empty() => {}
-                Some((last_sender, watches))
-                    if last_sender == sender_core
-                        && watches.len() + messages.len() <= PURGATORY_BATCH_MESSAGES_MAX =>
-                {
-                    watches.append(messages);
+            let lists = endpoint.watches_before_join.entry(*sender_core).or_default();
+            match lists.last_mut() {
+                Some(last) if last.len() + messages.len() <= PURGATORY_BATCH_MESSAGES_MAX => {
+                    last.append(messages);
                 }
-                _ => {
-                    messages.shrink_to_fit();
-                    endpoint.watches_before_join.push((*sender_core, mem::take(messages)));
-                }
+                _ => lists.push(mem::take(messages)),
             }
             None
         });
@@ -515,9 +511,10 @@ struct ReceivingEndpoint<K: Send + 'static> {
     group: sync::Weak<Group<K>>,
     /// `None` until the thread joins the group.
     receiver: Option<rc::Weak<dyn BatchReceiver<K>>>,
-    /// The watches that other cores requested before this thread joined. Events need no buffer,
-    /// because each operation checks its condition when its watch is acknowledged.
-    watches_before_join: Vec<(u32, Vec<Message<K>>)>,
+    /// The watches that each other core requested before this thread joined, as lists of up to
+    /// [`PURGATORY_BATCH_MESSAGES_MAX`] messages. Events need no buffer, because each operation
+    /// checks its condition when its watch is acknowledged.
+    watches_before_join: BTreeMap<u32, Vec<Vec<Message<K>>>>,
 }
 
 impl<K: Send + 'static> Drop for ReceivingEndpoint<K> {
@@ -526,11 +523,13 @@ impl<K: Send + 'static> Drop for ReceivingEndpoint<K> {
             receiver.notify_remote_watchers_of_end();
         }
         let group = self.group.upgrade();
-        for (sender_core, watches) in self.watches_before_join.drain(..) {
-            match &group {
-                // The destructor of the batch replies to the sender.
-                Some(group) => drop(Batch::new(group, sender_core, watches)),
-                None => ThreadWheel::drop_each_catching_panic(watches),
+        for (sender_core, lists) in mem::take(&mut self.watches_before_join) {
+            for watches in lists {
+                match &group {
+                    // The destructor of the batch replies to the sender.
+                    Some(group) => drop(Batch::new(group, sender_core, watches)),
+                    None => ThreadWheel::drop_each_catching_panic(watches),
+                }
             }
         }
     }
@@ -569,7 +568,7 @@ fn with_endpoint<K: Send + 'static, R>(
             *endpoints = live_endpoints;
             let group = Arc::downgrade(group);
             let endpoint =
-                ReceivingEndpoint { group, receiver: None, watches_before_join: Vec::new() };
+                ReceivingEndpoint { group, receiver: None, watches_before_join: BTreeMap::new() };
             endpoints.insert(group_address, Box::new(endpoint));
             // Drops the endpoints of ended groups before `action`, and while `THREAD_ENDPOINTS` is
             // not borrowed, because the drop runs user code, which may join the group.

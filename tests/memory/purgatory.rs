@@ -213,24 +213,33 @@ fn a_core_frees_the_ended_watches_of_other_cores() {
     free_garbage();
 }
 
-/// Each message carries one watch. The limit includes the operation on the other core.
+/// Two cores send alternately, and each message carries one watch. The limit includes the operation
+/// on the sending core. When the key's core ends, each reply message refuses up to 64 watches.
 #[test]
 fn watches_sent_to_a_core_before_it_joins_take_little_memory() {
     run_alone_in_virtual_time(|_| {
-        let cores = Lockstep::<Option<Purgatory<u64, NeverCompletes>>>::start(2);
-        let (group, shards) = (PurgatoryGroup::partitioned_by(|_: &u64| 1), cores.shards.clone());
-        cores.run_on(0, move |purgatory| *purgatory = Some(group.join(0, &shards)));
+        let mut cores = Lockstep::<Option<Purgatory<u64, NeverCompletes>>>::start(3);
+        let group = PurgatoryGroup::partitioned_by(|_: &u64| 2);
+        for core in 0..2 {
+            let (group, shards) = (group.clone(), cores.shards.clone());
+            cores.run_on(core, move |purgatory| *purgatory = Some(group.join(core, &shards)));
+        }
         let before = allocated_bytes();
-        for key in 0..10_000 {
-            cores.run_on(0, move |purgatory| {
+        for (key, sender) in (0..10_000).zip([0, 1].into_iter().cycle()) {
+            cores.run_on(sender, move |purgatory| {
                 let purgatory = purgatory.as_ref().expect("the core has joined");
                 add_waiting(purgatory, NeverCompletes, [key], 1_000_000);
             });
-            (0..2).for_each(|core| _ = cores.turn(core));
+            cores.turn(sender);
+            cores.turn(2);
         }
         let bytes_per_watch = (allocated_bytes() - before) / 10_000;
         println!("{bytes_per_watch} bytes per watch");
-        assert!(bytes_per_watch < 280, "{bytes_per_watch} bytes per watch");
+        assert!(bytes_per_watch < 250, "{bytes_per_watch} bytes per watch");
+        cores.end(2);
+        let turns = (0..100).flat_map(|_| [0, 1].map(|core| cores.turn(core)));
+        let replies: usize = turns.map(|turn| turn.fired).sum();
+        assert!((157..=160).contains(&replies), "{replies} replies");
     });
     free_garbage();
 }
