@@ -202,6 +202,8 @@ impl<K: WatchKey> PurgatoryGroup<K> {
     /// Creates the membership of this thread's core. Panics as [`join`](Self::join) does.
     #[track_caller]
     pub(super) fn make_member(&self, index: usize, shards: &[ShardRef]) -> Member<K> {
+        // Comes before all checks: the call may drop keys, whose destructors may drain the wheel.
+        let is_first_join = with_endpoint(&self.0, |endpoint| endpoint.receiver.is_none());
         assert!(
             index < shards.len(),
             "`PurgatoryGroup::join` got index {index}, but only {} shard(s)",
@@ -226,7 +228,6 @@ impl<K: WatchKey> PurgatoryGroup<K> {
             are_same_shards,
             "joined with other shards, or in another order, than other threads"
         );
-        let is_first_join = with_endpoint(&self.0, |endpoint| endpoint.receiver.is_none());
         // Panics outside the closure, where `THREAD_ENDPOINTS` is not borrowed: the panic hook is
         // user code, which may run a turn.
         assert!(

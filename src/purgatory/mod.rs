@@ -671,7 +671,8 @@ impl<K: WatchKey> PurgatoryGroup<K> {
         shards: &[ShardRef],
     ) -> Purgatory<K, Op> {
         let purgatory = SharedPurgatory::new(Some(self.make_member(index, shards)));
-        // Registration cannot fail: `make_member` has checked that this thread has a wheel.
+        // Registration cannot fail: `make_member` has checked the thread's wheel, and has called no
+        // user code since.
         let _ = purgatory.register_with_wheel();
         let receiver: Rc<dyn BatchReceiver<K>> = Rc::clone(&purgatory) as _;
         if let Some(member) = &purgatory.member {

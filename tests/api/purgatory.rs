@@ -705,15 +705,32 @@ impl Drop for CallingKey {
     }
 }
 
-/// A join drops a key of an ended group, and the key's destructor joins first.
-#[test]
-fn a_join_replaces_no_join_by_a_key_destructor() {
+/// Returns cores of a new group. The next join on core 1 drops a key of an ended group.
+fn cores_with_key_of_ended_group() -> JoinedCores<CallingKey> {
     let new_group = || PurgatoryGroup::partitioned_by(|_: &CallingKey| 1);
     let mut cores = JoinedCores::join_to_group(Lockstep::start(2), new_group(), &[0]);
     cores.run_on(0, |purgatory| add(purgatory, [CallingKey], 50));
     cores.run_until_stalled();
     cores.cores.run_on(0, |purgatory| *purgatory = None);
     cores.group = new_group();
+    cores
+}
+
+#[test]
+fn a_join_panics_if_a_key_destructor_drains_the_wheel() {
+    let cores = cores_with_key_of_ended_group();
+    let (group, shards) = (cores.group.clone(), cores.cores.shards.clone());
+    let message = cores.cores.run_on(1, move |_| {
+        ON_KEY_DROP.set(Some(Box::new(|| drop(local_timer().drain()))));
+        panic_message(|| group.join::<Op>(1, &shards))
+    });
+    assert!(message.starts_with("shard 1 is not this thread's wheel, or has ended"), "{message}");
+}
+
+/// The key's destructor joins first.
+#[test]
+fn a_join_replaces_no_join_by_a_key_destructor() {
+    let cores = cores_with_key_of_ended_group();
     let (group, shards) = (cores.group.clone(), cores.cores.shards.clone());
     let message = cores.cores.run_on(1, move |purgatory| {
         let join = move || group.join(1, &shards);
