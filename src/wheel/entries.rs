@@ -332,7 +332,7 @@ impl<T> Entries<T> {
         let capacity = capacity.min(RESERVED_TIMERS_MAX as usize);
         let spare_pages = &mut self.place_allocator.spare_pages_to_keep;
         *spare_pages = as_u32(capacity / PAGE_LEN + 1).max(*spare_pages);
-        while self.capacity() < capacity {
+        for _ in 0..capacity.saturating_sub(self.capacity()).div_ceil(PAGE_LEN) {
             let Some(index) = self.take_from_new_page() else { break };
             self.put_in_free_list(index);
         }
@@ -431,11 +431,6 @@ impl<T> Entries<T> {
             .check(|number, place| Self::page(&self.pages, number)[place].links.next.get());
         let page_count = self.pages.page_numbers().count();
         assert_eq!(page_count * PAGE_LEN, self.capacity() + 1, "pages");
-    }
-
-    #[cfg(test)]
-    pub(super) fn page_count(&self) -> usize {
-        self.pages.page_numbers().count()
     }
 }
 

@@ -50,20 +50,18 @@ fn a_retired_index_is_never_reused() {
 fn removals_free_surplus_pages_gradually() {
     let mut wheel = TinyWheel::starting_at(0);
     let keys: Vec<Key> = (0..50).map(|entry| wheel.insert(100, entry)).collect();
-    let mut pages = wheel.entries.page_count();
-    assert!(pages > 20);
+    let mut capacity = wheel.capacity();
+    assert!(capacity >= 50);
     for key in keys {
         wheel.remove(key);
-        let remaining = wheel.entries.page_count();
         // The last removal puts two indices into free lists, so it may free two pages.
-        assert!(
-            remaining + 1 + usize::from(wheel.is_empty()) >= pages,
-            "too many pages freed at once"
-        );
-        pages = remaining;
+        let freed_max = (1 + usize::from(wheel.is_empty())) << PAGE_BITS;
+        assert!(wheel.capacity() + freed_max >= capacity, "too many pages freed at once");
+        capacity = wheel.capacity();
     }
     wheel.advance_and_check();
-    assert_eq!(pages, 1 + SPARE_PAGES as usize, "the first page is never freed");
+    // The first page is never freed, and index 0 is unused.
+    assert_eq!(capacity, ((1 + SPARE_PAGES as usize) << PAGE_BITS) - 1);
 }
 
 #[test]
@@ -73,16 +71,16 @@ fn equal_batches_free_no_pages() {
     for live in 0..6 {
         let mut wheel = TinyWheel::starting_at(0);
         (0..live).for_each(|entry| _ = wheel.insert(1_000, entry));
-        let mut pages = None;
+        let mut capacity = None;
         for round in 0..10 {
             let keys: Vec<Key> = (0..BATCH).map(|entry| wheel.insert(100, entry)).collect();
-            let most = wheel.entries.page_count();
-            assert_eq!(*pages.get_or_insert(most), most, "in round {round}");
+            let most = wheel.capacity();
+            assert_eq!(*capacity.get_or_insert(most), most, "in round {round}");
             for key in keys {
                 wheel.remove(key);
             }
             wheel.advance_and_check();
-            assert_eq!(wheel.entries.page_count(), most, "after round {round}");
+            assert_eq!(wheel.capacity(), most, "after round {round}");
         }
     }
 }
@@ -237,19 +235,18 @@ fn a_full_wheel_returns_the_value_or_panics() {
 #[test]
 fn reserved_pages_are_allocated_and_kept() {
     let mut wheel = Wheel::<u64>::with_capacity(9);
-    let reserved = wheel.entries.page_count();
-    assert!(reserved >= 5, "pages have two entries, and index 0 is unused");
+    let reserved = wheel.capacity();
+    assert_eq!(reserved, 9, "pages have two entries, and index 0 is unused");
     wheel.check();
     let keys: Vec<Key> = (0..9).map(|tick| wheel.insert(tick, tick)).collect();
-    assert_eq!(wheel.entries.page_count(), reserved);
+    assert_eq!(wheel.capacity(), reserved);
     wheel.reserve(usize::MAX);
-    let all = wheel.entries.page_count();
-    assert_eq!(all, (INDEX_MAX as usize).div_ceil(2), "the maximum");
+    assert_eq!(wheel.capacity(), INDEX_MAX as usize, "the maximum");
     for key in keys {
         assert!(wheel.remove(key).is_some());
     }
     (1..1_000).for_each(|now| assert_eq!(wheel.advance(now).next(), None));
-    assert_eq!(wheel.entries.page_count(), all);
+    assert_eq!(wheel.capacity(), INDEX_MAX as usize);
     wheel.check();
 }
 

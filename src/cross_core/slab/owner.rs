@@ -291,7 +291,7 @@ impl<T> OwnerSlab<T> {
         let timer_count = timer_count.min(RESERVED_TIMERS_MAX as usize);
         let spare_pages = &mut self.place_allocator.spare_pages_to_keep;
         *spare_pages = as_u32(timer_count / PAGE_LEN + 1).max(*spare_pages);
-        while self.capacity() < timer_count {
+        for _ in 0..timer_count.saturating_sub(self.capacity()).div_ceil(PAGE_LEN) {
             let Some(index) = self.take_from_new_page() else { break };
             self.put_in_free_list(index);
         }
