@@ -381,7 +381,7 @@ impl ThreadWheel {
 
     /// Ends the registration of a driver, and marks the wheel as undriven if no driver is left. A
     /// `run_until` that ends and a task that is dropped wake the other drivers, because their own
-    /// sleeps have replaced the other drivers' announced sleeps.
+    /// sleeps may have replaced the other drivers' announced sleeps.
     fn remove_driver(&self, kind: DriverKind) {
         match kind {
             // If there is no other driver, no task has set its waker.

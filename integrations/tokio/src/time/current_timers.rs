@@ -23,8 +23,8 @@ static DEFAULT_TIMERS: OnceLock<Timers> = OnceLock::new();
 ///
 /// # Errors
 ///
-/// Fails if the default timers are already set, by an earlier call or use of this module. The error
-/// contains `timers`.
+/// Fails if an earlier call has set the default timers, or another use of this module has started
+/// them. The error contains `timers`.
 ///
 /// # Examples
 ///
