@@ -184,6 +184,7 @@ impl From<Instant> for When {
 
 /// A shard's sequence of fractions for spread. Holds the next fraction, in units of 2^-64.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(crate) struct SpreadSequence(AtomicU64);
 
 impl SpreadSequence {

@@ -23,6 +23,7 @@ use crate::{
 
 /// The limit of a shard's live timers, and the occupied room to compare with it.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(crate) struct AdmissionLimit {
     limit: u32,
     occupied_room: AtomicU64,

@@ -149,6 +149,7 @@ pub(crate) type WakeHook = Arc<dyn Fn() + Send + Sync>;
 pub(crate) type PanicHook = Arc<dyn Fn(&PanicReport<'_>) + Send + Sync>;
 
 /// The user's hooks of a shard, and the means to wake the shard's owner.
+#[repr(align(128))]
 pub(crate) struct Hooks {
     wake_hook: Option<WakeHook>,
     /// The thread to unpark. A shard may move between threads. So before each sleep that an unpark

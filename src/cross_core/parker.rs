@@ -49,6 +49,7 @@ use crate::util::sync::{AtomicU64, Ordering, fence, fence_after_rmw};
 
 /// The owner's latest announced sleep.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub(crate) struct Parker {
     /// The number of the latest sleep, times 16, plus four flags.
     sleep_word: AtomicU64,

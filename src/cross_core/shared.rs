@@ -32,6 +32,8 @@ use crate::{
     when::{RequestedTime, SpreadSequence, When},
 };
 
+/// The parts that are often written have an alignment of 128 bytes, so that they share no cache line
+/// with other parts. Many processors fetch lines of 64 bytes in pairs.
 pub(crate) struct Shared {
     /// The number by which handles find the shard. The registry sets this number and `serial`.
     pub(crate) number: u32,
@@ -45,34 +47,19 @@ pub(crate) struct Shared {
     /// of the clock; `u64::MAX` if the owner has returned from the sleep, or was not unparked.
     unparked_at_nanos: UnmodelledU64,
     pub(crate) tick_length: TickLength,
-    pub(crate) hooks: CachePadded<Hooks>,
+    pub(crate) hooks: Hooks,
     pub(crate) slab: Arc<Slab>,
-    pub(crate) mailbox: CachePadded<Mailbox>,
-    pub(crate) parker: CachePadded<Parker>,
-    pub(crate) spread_sequence: CachePadded<SpreadSequence>,
-    pub(crate) admission_limit: CachePadded<AdmissionLimit>,
-    pub(crate) gauges: CachePadded<Gauges>,
+    pub(crate) mailbox: Mailbox,
+    pub(crate) parker: Parker,
+    pub(crate) spread_sequence: SpreadSequence,
+    pub(crate) admission_limit: AdmissionLimit,
+    pub(crate) gauges: Gauges,
     pub(crate) name: Box<str>,
 }
 
 // User code runs only between operations on this state, so a panic of user code leaves no operation
 // half done (P5 and P6 in `ARCHITECTURE.md`).
 impl RefUnwindSafe for Shared {}
-
-/// A value that shares no cache line with other values. The alignment is two cache lines, because
-/// many processors fetch lines in pairs.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(crate) struct CachePadded<T>(T);
-
-impl<T> std::ops::Deref for CachePadded<T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        &self.0
-    }
-}
 
 /// The result of a remote operation, and the owner's sleep if the caller must end it.
 #[must_use]
@@ -111,17 +98,17 @@ impl Shared {
         Self {
             number: 0,
             serial: 0,
-            spread_sequence: CachePadded(SpreadSequence::new(clock.next_spread_seed())),
+            spread_sequence: SpreadSequence::new(clock.next_spread_seed()),
             clock,
             owner_clock_nanos: AtomicU64::new(0),
             unparked_at_nanos: UnmodelledU64::new(u64::MAX),
             tick_length,
-            hooks: CachePadded(hooks),
+            hooks,
             slab,
-            mailbox: CachePadded::default(),
-            parker: CachePadded::default(),
-            admission_limit: CachePadded(AdmissionLimit::new(limit)),
-            gauges: CachePadded(Gauges::new(has_name)),
+            mailbox: Mailbox::default(),
+            parker: Parker::default(),
+            admission_limit: AdmissionLimit::new(limit),
+            gauges: Gauges::new(has_name),
             name,
         }
     }

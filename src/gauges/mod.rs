@@ -36,6 +36,7 @@ pub(crate) enum LateCause {
 }
 
 #[derive(Default)]
+#[repr(align(128))]
 pub(crate) struct Gauges {
     shard_has_name: bool,
     counts: Snapshot<WORD_COUNT>,

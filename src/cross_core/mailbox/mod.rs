@@ -98,6 +98,7 @@ const _: () = assert!(
 
 /// The queued messages of a shard: one stack per priority.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub(crate) struct Mailbox {
     urgent: Stack,
     low_priority: Stack,
