@@ -13,7 +13,7 @@ use crate::{
         call_site::CallSite,
         callback::{IntoCallback, SendCallback},
         hooks::Hooks,
-        mailbox::{Mailbox, MailboxLink, MessageKind, PushOutcome},
+        mailbox::{Mailbox, MailboxLink, PushOutcome},
         parker::{Parker, SleepId},
         reclaim::{Protected, pin},
         slab::{ArmedNode, NodeView, Slab, TakenNode},
@@ -212,7 +212,7 @@ impl Shared {
     /// Returns true if a remote add or reset waits and the owner is awake. The result may be
     /// outdated.
     pub(crate) fn is_awake_with_requests(&self) -> bool {
-        self.mailbox.has_urgent_messages() && self.parker.sleep_in_progress().is_none()
+        self.mailbox.urgent.has_messages() && self.parker.sleep_in_progress().is_none()
     }
 
     /// Wakes the owner after a refused add, if the mailbox has messages: consuming messages about
@@ -255,7 +255,8 @@ impl Shared {
         if self.mailbox.is_closed() {
             return Err(AddErrorReason::ShutDown);
         }
-        let cancelled_in_mailbox = || self.mailbox.cancelled_count().min(WAKE_AT_QUEUED_MESSAGES);
+        let cancelled_in_mailbox =
+            || self.mailbox.low_priority.depth().min(WAKE_AT_QUEUED_MESSAGES);
         if !self.admission_limit.try_reserve_room(ignores_limit, cancelled_in_mailbox) {
             return Err(AddErrorReason::Full);
         }
@@ -276,8 +277,7 @@ impl Shared {
     ) -> Result<RemoteOutcome<RemotelyAddedId>, AddError<C::Closure>> {
         let answer =
             RemotelyAddedId { index: armed_node.index(), generation: armed_node.generation };
-        match self.mailbox.push(answer.index, armed_node.mailbox_link(), MessageKind::AddedOrReset)
-        {
+        match self.mailbox.urgent.push(answer.index, armed_node.mailbox_link(), false) {
             PushOutcome::Queued { depth, .. } => Ok(RemoteOutcome {
                 answer,
                 sleep_to_interrupt: self
@@ -439,8 +439,7 @@ impl Protected<'_, Shared> {
         if !node.state.try_cancel_remote_fast(generation) {
             return None;
         }
-        let sleep_to_interrupt =
-            self.push_cancelled(index, node.mailbox_link, MessageKind::Cancelled);
+        let sleep_to_interrupt = self.push_cancelled(index, node.mailbox_link, true);
         Some(RemoteOutcome { answer: Cancel::Cancelled, sleep_to_interrupt })
     }
 
@@ -462,12 +461,7 @@ impl Protected<'_, Shared> {
         }
         let sleep_to_interrupt = match next_step {
             StepAfterCancelOrReset::Push => {
-                let kind = if payload_out.is_some() {
-                    MessageKind::CancelledPayloadTaken
-                } else {
-                    MessageKind::Cancelled
-                };
-                self.push_cancelled(index, node.mailbox_link, kind)
+                self.push_cancelled(index, node.mailbox_link, payload_out.is_none())
             }
             // Pushes nothing, because a message about an add or reset is queued or about to be
             // pushed. Ends a sleep that is marked `ends_on_cancel`, so that the owner drops the
@@ -520,16 +514,14 @@ impl Protected<'_, Shared> {
         if payload_out.is_some() {
             // Another thread cancelled the timer during this reset, so this thread has taken the
             // payload.
-            let push_message = || {
-                self.push_cancelled(index, node.mailbox_link, MessageKind::CancelledPayloadTaken)
-            };
+            let push_message = || self.push_cancelled(index, node.mailbox_link, false);
             let sleep_to_interrupt =
                 (next_step == Some(StepAfterCancelOrReset::Push)).then(push_message).flatten();
             return RemoteOutcome { answer, sleep_to_interrupt };
         }
         let mut ends_any_sleep = false;
         if next_step == Some(StepAfterCancelOrReset::Push) {
-            match self.mailbox.push(index, node.mailbox_link, MessageKind::AddedOrReset) {
+            match self.mailbox.urgent.push(index, node.mailbox_link, false) {
                 PushOutcome::Queued { depth, .. } => {
                     ends_any_sleep = is_multiple_of_wake_depth(depth);
                 }
@@ -555,11 +547,11 @@ impl Protected<'_, Shared> {
         RemoteOutcome { answer, sleep_to_interrupt }
     }
 
-    /// Pushes the message of a cancelled timer. Returns the owner's sleep if the caller must end
-    /// it.
+    /// Pushes the message of a cancelled timer. If `has_payload` is true, the owner must drop the
+    /// payload. Returns the owner's sleep if the caller must end it.
     #[inline]
-    fn push_cancelled(&self, index: u32, link: &MailboxLink, kind: MessageKind) -> Option<SleepId> {
-        match self.mailbox.push(index, link, kind) {
+    fn push_cancelled(&self, index: u32, link: &MailboxLink, has_payload: bool) -> Option<SleepId> {
+        match self.mailbox.low_priority.push(index, link, has_payload) {
             // The first message that leaves a payload to the owner ends a sleep marked
             // `ends_on_cancel`, so that the owner drops the payload in time.
             PushOutcome::Queued { depth, has_set_payload_flag }

@@ -397,7 +397,7 @@ impl ShardRef {
     /// ```
     pub fn pending(&self) -> usize {
         let counts = self.shared.gauges.counts();
-        let uncollected = counts.uncollected + u64::from(self.shared.mailbox.cancelled_count());
+        let uncollected = counts.uncollected + u64::from(self.shared.mailbox.low_priority.depth());
         usize::try_from(counts.live.saturating_sub(uncollected)).unwrap_or(usize::MAX)
     }
 

@@ -187,7 +187,8 @@ impl ShardMetrics {
         let pending_turn_due =
             turn_state.pending_turn_due().filter(|_| !shared.mailbox.is_closed());
         let counts = Counts {
-            uncollected: published_counts.uncollected + u64::from(shared.mailbox.cancelled_count()),
+            uncollected: published_counts.uncollected
+                + u64::from(shared.mailbox.low_priority.depth()),
             queued: published_counts.queued + u64::from(shared.mailbox.depth()),
             panicked: shared.hooks.panic_count(),
             turns: turn_state.turns_begun,

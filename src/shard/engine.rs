@@ -754,7 +754,7 @@ impl<T> Engine<T> {
     pub(crate) fn next_turn_nanos(&self) -> Option<u64> {
         // Queued messages may request an elapsed deadline, so the loop must call `turn` at once.
         if !self.backlog.is_empty()
-            || self.shared.mailbox.has_urgent_messages()
+            || self.shared.mailbox.urgent.has_messages()
             || self.has_untaken_messages()
         {
             return Some(self.clock.turn_start);

@@ -18,7 +18,6 @@ use crate::{
     cross_core::{
         call_site::CallSite,
         callback::{Callback, OneShotClosure, PeriodicClosure},
-        mailbox::MessageKind,
         reclaim::tests::attempts,
         shared::{RemoteOutcome, RemotelyAddedId, Shared},
         state::{BeginResetOutcome, Cancel, StepAfterCancelOrReset},
@@ -335,8 +334,7 @@ fn with_remote_reset(
         node.requested_deadline().store_nanos(3_000_000);
         let next = node.state.end_reset_or_cancel();
         if next == Some(StepAfterCancelOrReset::Push) {
-            let _ =
-                shared.mailbox.push(timer.index(), node.mailbox_link, MessageKind::AddedOrReset);
+            let _ = shared.mailbox.urgent.push(timer.index(), node.mailbox_link, false);
         }
         next.is_some()
     });

@@ -84,7 +84,7 @@ impl Backlog {
         self.last_odd_budget_favored_low ^= is_odd;
         let half_budget = *budget / 2 + usize::from(is_odd && self.last_odd_budget_favored_low);
         let low_count =
-            self.ready_by_priority[LOW_PRIORITY_INDEX].count() + mailbox.cancelled_count();
+            self.ready_by_priority[LOW_PRIORITY_INDEX].count() + mailbox.low_priority.depth();
         self.budget_reserved_for_low = half_budget.min(low_count as usize);
         *budget -= self.budget_reserved_for_low;
     }

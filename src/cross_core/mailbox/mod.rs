@@ -100,13 +100,15 @@ const _: () = assert!(
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Mailbox {
-    urgent: Stack,
-    low_priority: Stack,
+    /// Messages about added or reset timers, some of which may have been cancelled since.
+    pub(crate) urgent: Stack,
+    /// Messages about cancelled timers.
+    pub(crate) low_priority: Stack,
 }
 
 /// The queued messages of one priority.
 #[derive(Debug, Default)]
-struct Stack {
+pub(crate) struct Stack {
     head: AtomicU64,
 }
 
@@ -125,17 +127,6 @@ pub(crate) struct MessageList {
     count: u32,
 }
 
-/// The kind of a message, which selects its stack. Each variant describes the message's timer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MessageKind {
-    /// A cancelled timer whose payload the owner must drop.
-    Cancelled,
-    /// A cancelled timer whose payload another thread has taken.
-    CancelledPayloadTaken,
-    /// An added or reset timer, which may have been cancelled since.
-    AddedOrReset,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum PushOutcome {
@@ -149,16 +140,6 @@ pub(crate) enum PushOutcome {
 }
 
 impl Mailbox {
-    /// Pushes the node `index`. The caller must have exclusive use of `link`, the node's link.
-    #[inline]
-    pub(crate) fn push(&self, index: u32, link: &MailboxLink, kind: MessageKind) -> PushOutcome {
-        match kind {
-            MessageKind::AddedOrReset => self.urgent.push(index, link, 0),
-            MessageKind::Cancelled => self.low_priority.push(index, link, PAYLOAD_TO_DROP_FLAG),
-            MessageKind::CancelledPayloadTaken => self.low_priority.push(index, link, 0),
-        }
-    }
-
     /// Makes the owner take a turn before its next sleep. The caller must then wake a sleeping
     /// owner.
     pub(crate) fn request_turn(&self) {
@@ -182,7 +163,7 @@ impl Mailbox {
     pub(crate) fn must_not_sleep(&self, wake_depth: u32, ends_on_cancel: bool) -> bool {
         // The loads are relaxed: before them, the owner has announced its sleep and executed fence
         // F1 (see `parker`).
-        self.has_urgent_messages()
+        self.urgent.has_messages()
             || self.low_priority.depth() >= wake_depth
             || ends_on_cancel && self.low_priority.has_payload_to_drop()
     }
@@ -202,20 +183,9 @@ impl Mailbox {
             == EMPTY_HEAD
     }
 
-    /// Returns true if an urgent message is queued, or a thread has [requested a
-    /// turn](Self::request_turn).
-    pub(crate) fn has_urgent_messages(&self) -> bool {
-        self.urgent.has_messages()
-    }
-
     /// Returns the number of queued messages, counting at most `FIRST_INEXACT_COUNT` in each stack.
     pub(crate) fn depth(&self) -> u32 {
         self.urgent.depth().saturating_add(self.low_priority.depth())
-    }
-
-    /// Returns the number of queued low-priority messages, counting at most `FIRST_INEXACT_COUNT`.
-    pub(crate) fn cancelled_count(&self) -> u32 {
-        self.low_priority.depth()
     }
 
     /// Returns the queued urgent messages and the queued low-priority messages, without taking
@@ -226,8 +196,12 @@ impl Mailbox {
 }
 
 impl Stack {
+    /// Pushes the node `index`. The caller must have exclusive use of `link`, the node's link. If
+    /// `has_payload` is true, the message's timer is cancelled, and the owner must drop its payload.
     #[inline]
-    fn push(&self, index: u32, link: &MailboxLink, payload_flag: u64) -> PushOutcome {
+    #[allow(clippy::cast_possible_truncation)] // The parts of a head have at most 25 bits.
+    pub(crate) fn push(&self, index: u32, link: &MailboxLink, has_payload: bool) -> PushOutcome {
+        let payload_flag = if has_payload { PAYLOAD_TO_DROP_FLAG } else { 0 };
         // Relaxed: the compare-and-swap confirms the value.
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
@@ -239,8 +213,8 @@ impl Stack {
                 head & PAYLOAD_TO_DROP_FLAG | u64::from(FIRST_INEXACT_COUNT)
             };
             // Relaxed: the compare-and-swap below publishes the link.
-            link.0.store(second_in_head(head), Ordering::Relaxed);
-            let second_newest = u64::from(newest_in_head(head)) << SECOND_NEWEST_SHIFT;
+            link.0.store((head >> SECOND_NEWEST_SHIFT) as u32, Ordering::Relaxed);
+            let second_newest = head >> NEWEST_SHIFT << SECOND_NEWEST_SHIFT;
             let new_head =
                 second_newest | u64::from(index) << NEWEST_SHIFT | payload_flag | flag_and_count;
             // Release (M1): publishes the link to the owner's `take_all`. Relaxed: a failed
@@ -254,7 +228,7 @@ impl Stack {
                 Ok(_) => {
                     let has_set_payload_flag = payload_flag & !head != 0;
                     return PushOutcome::Queued {
-                        depth: count_in_head(new_head),
+                        depth: (new_head & COUNT_MASK) as u32,
                         has_set_payload_flag,
                     };
                 }
@@ -266,7 +240,7 @@ impl Stack {
     /// Returns true if the stack has messages or the flag *turn requested*. Only loads the
     /// contended cache line, because a write would be slower.
     #[inline]
-    fn has_messages(&self) -> bool {
+    pub(crate) fn has_messages(&self) -> bool {
         // Relaxed: a later turn sees a message that this load misses, and `take_all` acquires.
         // Before a sleep, the fence F1 (`parker`) precedes this load, so the owner misses no
         // message.
@@ -283,8 +257,9 @@ impl Stack {
         MessageList::from_head(head)
     }
 
+    /// Returns the number of queued messages, counting at most `FIRST_INEXACT_COUNT`.
     #[inline]
-    fn depth(&self) -> u32 {
+    pub(crate) fn depth(&self) -> u32 {
         // Relaxed: the number may be outdated. Before a sleep, the fence F1 (`parker`) precedes
         // this load, so the owner misses no message.
         match self.head.load(Ordering::Relaxed) {
@@ -311,10 +286,15 @@ impl Stack {
 
 impl MessageList {
     #[inline]
+    #[allow(clippy::cast_possible_truncation)] // The parts of a head have at most 25 bits.
     fn from_head(head: u64) -> Self {
-        let depth = count_in_head(head);
+        let depth = (head & COUNT_MASK) as u32;
         let count = if depth < FIRST_INEXACT_COUNT { depth } else { UNKNOWN_COUNT };
-        Self { first_index: newest_in_head(head), second_index: second_in_head(head), count }
+        Self {
+            first_index: (head >> NEWEST_SHIFT) as u32 & INDEX_MASK,
+            second_index: (head >> SECOND_NEWEST_SHIFT) as u32,
+            count,
+        }
     }
 
     /// Returns the list without its first message. `third_index` is the first message's link, the
@@ -356,24 +336,6 @@ impl MailboxLink {
         // list (G1 in `slab::page`).
         self.0.load(Ordering::Relaxed)
     }
-}
-
-#[inline]
-#[allow(clippy::cast_possible_truncation)] // Masked.
-const fn newest_in_head(head: u64) -> u32 {
-    (head >> NEWEST_SHIFT) as u32 & INDEX_MASK
-}
-
-#[inline]
-#[allow(clippy::cast_possible_truncation)] // 25 bits.
-const fn second_in_head(head: u64) -> u32 {
-    (head >> SECOND_NEWEST_SHIFT) as u32
-}
-
-#[inline]
-#[allow(clippy::cast_possible_truncation)] // Masked.
-const fn count_in_head(head: u64) -> u32 {
-    (head & COUNT_MASK) as u32
 }
 
 #[cfg(all(test, not(loom)))]

@@ -58,20 +58,17 @@ fn the_first_payload_message_is_flagged() {
     let (mailbox, links) = (Mailbox::default(), [(); 6].map(|()| MailboxLink::default()));
     let mut backlog = Backlog::default();
     for round in 0..2 {
-        let has_set_payload_flag = |index: u32, kind| {
-            let pushed = mailbox.push(index, &links[index as usize], kind);
+        let has_set_payload_flag = |index: u32, has_payload| {
+            let pushed = mailbox.low_priority.push(index, &links[index as usize], has_payload);
             matches!(pushed, PushOutcome::Queued { has_set_payload_flag: true, .. })
         };
-        assert!(!has_set_payload_flag(1, MessageKind::CancelledPayloadTaken));
+        assert!(!has_set_payload_flag(1, false));
         assert!(!mailbox.must_not_sleep(9, true), "no payload in round {round}");
-        assert!(has_set_payload_flag(3, MessageKind::Cancelled) && mailbox.must_not_sleep(9, true));
+        assert!(has_set_payload_flag(3, true) && mailbox.must_not_sleep(9, true));
         assert!(!mailbox.must_not_sleep(9, false), "a short sleep");
-        assert!(
-            !has_set_payload_flag(4, MessageKind::Cancelled)
-                && !has_set_payload_flag(5, MessageKind::CancelledPayloadTaken)
-        );
-        assert!(!has_set_payload_flag(2, MessageKind::AddedOrReset));
-        assert_eq!(mailbox.cancelled_count(), 4);
+        assert!(!has_set_payload_flag(4, true) && !has_set_payload_flag(5, false));
+        let _ = mailbox.urgent.push(2, &links[2], false);
+        assert_eq!(mailbox.low_priority.depth(), 4);
         let consumed = consume_pass(&mut backlog, UNLIMITED, &mailbox, &links);
         assert_eq!(consumed, [vec![2], vec![5, 4, 3, 1]]);
         assert!(!mailbox.must_not_sleep(1, true), "all are taken");
@@ -86,7 +83,7 @@ fn the_owner_takes_all_messages_newest_first() {
     assert!(!refill_or_end_phase(&mut backlog, &mailbox, &links) && backlog.is_empty());
     for index in 1..4 {
         assert_eq!(
-            mailbox.push(index, &links[index as usize], MessageKind::Cancelled),
+            mailbox.low_priority.push(index, &links[index as usize], true),
             PushOutcome::Queued { depth: index, has_set_payload_flag: index == 1 }
         );
     }
@@ -110,14 +107,15 @@ fn the_owner_takes_all_messages_newest_first() {
 fn a_pass_without_messages_takes_no_later_message() {
     let (mailbox, links) = (Mailbox::default(), [(); 3].map(|()| MailboxLink::default()));
     let mut backlog = Backlog::default();
-    let push = |index: u32, kind| _ = mailbox.push(index, &links[index as usize], kind);
-    push(1, MessageKind::AddedOrReset);
+    let [push_urgent, push_low] = [&mailbox.urgent, &mailbox.low_priority]
+        .map(|stack| |index: u32| _ = stack.push(index, &links[index as usize], false));
+    push_urgent(1);
     assert!(backlog.begin_pass(&mailbox, UNLIMITED));
     assert!(refill_or_end_phase(&mut backlog, &mailbox, &links));
     assert_eq!(consume_next(&mut backlog, &links), Some(1));
     assert!(backlog.phase.is_urgent, "the pass is abandoned here");
     assert!(!backlog.begin_pass(&mailbox, UNLIMITED));
-    push(2, MessageKind::Cancelled);
+    push_low(2);
     assert!(!backlog.phase.is_urgent && !backlog.may_have_low_priority_messages());
     assert_eq!(consume_phase(&mut backlog, &mailbox, &links), []);
 }
@@ -126,22 +124,23 @@ fn a_pass_without_messages_takes_no_later_message() {
 fn low_priority_messages_wait_for_the_end_of_urgent_phase() {
     let (mailbox, links) = (Mailbox::default(), [(); 10].map(|()| MailboxLink::default()));
     let mut backlog = Backlog::default();
-    let push = |index: u32, kind| _ = mailbox.push(index, &links[index as usize], kind);
-    (1..5).for_each(|index| push(index, MessageKind::Cancelled));
-    (5..7).for_each(|index| push(index, MessageKind::AddedOrReset));
+    let [push_urgent, push_low] = [&mailbox.urgent, &mailbox.low_priority]
+        .map(|stack| |index: u32| _ = stack.push(index, &links[index as usize], false));
+    (1..5).for_each(push_low);
+    (5..7).for_each(push_urgent);
     assert!(backlog.begin_pass(&mailbox, UNLIMITED));
     assert_eq!(consume_next(&mut backlog, &links), None);
     assert!(refill_or_end_phase(&mut backlog, &mailbox, &links));
     assert_eq!(consume_next(&mut backlog, &links), Some(5));
     // The urgent message 7 waits for the next pass. The pass in progress still takes message 8.
-    push(7, MessageKind::AddedOrReset);
-    push(8, MessageKind::Cancelled);
+    push_urgent(7);
+    push_low(8);
     assert!(backlog.phase.is_urgent);
     assert_eq!(consume_phase(&mut backlog, &mailbox, &links), [6]);
     assert!(!backlog.phase.is_urgent && backlog.may_have_low_priority_messages());
     assert_eq!(consume_phase(&mut backlog, &mailbox, &links), [8, 4, 3, 2, 1]);
     assert!(!backlog.may_have_low_priority_messages());
-    push(9, MessageKind::Cancelled);
+    push_low(9);
     assert_eq!(consume_phase(&mut backlog, &mailbox, &links), [], "a phase takes messages once");
     assert_eq!(consume_pass(&mut backlog, UNLIMITED, &mailbox, &links), [vec![7], vec![9]]);
 }
@@ -159,9 +158,10 @@ fn half_of_the_budget_is_reserved_for_low_priority() {
         (1, 9, false, 1),
     ] {
         let (mailbox, links) = (Mailbox::default(), [(); 20].map(|()| MailboxLink::default()));
-        let push = |index: u32, kind| _ = mailbox.push(index, &links[index as usize], kind);
-        (1..=low_count).for_each(|index| push(index, MessageKind::Cancelled));
-        (10..20).for_each(|index| push(index, MessageKind::AddedOrReset));
+        let [push_urgent, push_low] = [&mailbox.urgent, &mailbox.low_priority]
+            .map(|stack| |index: u32| _ = stack.push(index, &links[index as usize], false));
+        (1..=low_count).for_each(push_low);
+        (10..20).for_each(push_urgent);
         let mut backlog = Backlog::default();
         backlog.last_odd_budget_favored_low = !last_odd_budget_favored_low;
         let [urgent, low] = consume_pass(&mut backlog, budget, &mailbox, &links);
@@ -177,9 +177,10 @@ fn half_of_the_budget_is_reserved_for_low_priority() {
 #[test]
 fn budgets_of_one_and_zero_serve_both_priorities_in_turn() {
     let (mailbox, links) = (Mailbox::default(), [(); 20].map(|()| MailboxLink::default()));
-    let push = |index: u32, kind| _ = mailbox.push(index, &links[index as usize], kind);
-    (1..10).for_each(|index| push(index, MessageKind::Cancelled));
-    (10..20).for_each(|index| push(index, MessageKind::AddedOrReset));
+    let [push_urgent, push_low] = [&mailbox.urgent, &mailbox.low_priority]
+        .map(|stack| |index: u32| _ = stack.push(index, &links[index as usize], false));
+    (1..10).for_each(push_low);
+    (10..20).for_each(push_urgent);
     let (mut backlog, mut consumed) = (Backlog::default(), Vec::new());
     for budget in [1, 0, 1, 0, 1, 0, 1] {
         consumed.extend(consume_pass(&mut backlog, budget, &mailbox, &links).concat());
@@ -191,7 +192,7 @@ fn budgets_of_one_and_zero_serve_both_priorities_in_turn() {
 #[test]
 fn a_pass_takes_messages_even_if_its_budget_is_spent() {
     let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| MailboxLink::default()));
-    let push = |index: u32| _ = mailbox.push(index, &links[index as usize], MessageKind::Cancelled);
+    let push = |index: u32| _ = mailbox.low_priority.push(index, &links[index as usize], true);
     (1..3).for_each(push);
     let mut backlog = Backlog::default();
     assert_eq!(consume_pass(&mut backlog, 1, &mailbox, &links)[1], [2]);
@@ -209,7 +210,7 @@ fn urgent_messages_are_consumed_in_fifo_order() {
             (Mailbox::default(), (0..=count).map(|_| MailboxLink::default()).collect::<Vec<_>>());
         let mut backlog = Backlog::default();
         (1..=count).for_each(|index| {
-            _ = mailbox.push(index, &links[index as usize], MessageKind::AddedOrReset);
+            _ = mailbox.urgent.push(index, &links[index as usize], false);
         });
         let (mut passes, mut order) = (0, vec![]);
         while passes == 0 || !backlog.is_empty() {
@@ -228,7 +229,7 @@ fn a_count_is_capped_while_a_flood_is_reversed() {
         (0..=2 * FIRST_INEXACT_COUNT).map(|_| MailboxLink::default()).collect::<Vec<_>>(),
     );
     (1..=2 * FIRST_INEXACT_COUNT).for_each(|index| {
-        _ = mailbox.push(index, &links[index as usize], MessageKind::AddedOrReset);
+        _ = mailbox.urgent.push(index, &links[index as usize], false);
     });
     let mut backlog = Backlog::default();
     backlog.urgent_newest_first = mailbox.urgent.take_all();
@@ -243,8 +244,8 @@ fn a_closed_mailbox_refuses_messages() {
     let (mailbox, link) = (Mailbox::default(), MailboxLink::default());
     assert!(!mailbox.is_closed());
     mailbox.close();
-    for kind in [MessageKind::AddedOrReset, MessageKind::Cancelled] {
-        assert_eq!(mailbox.push(1, &link, kind), PushOutcome::Closed);
+    for stack in [&mailbox.urgent, &mailbox.low_priority] {
+        assert_eq!(stack.push(1, &link, false), PushOutcome::Closed);
         let mut backlog = Backlog::default();
         assert_eq!(consume_pass(&mut backlog, UNLIMITED, &mailbox, &[]).concat(), []);
         assert!(backlog.is_empty() && mailbox.is_closed() && !mailbox.must_not_sleep(1, false));
@@ -256,11 +257,11 @@ fn a_closed_mailbox_refuses_messages() {
 fn many_low_or_one_urgent_message_keep_the_owner_awake() {
     let (mailbox, links) = (Mailbox::default(), [(); 4].map(|()| MailboxLink::default()));
     assert!(!mailbox.must_not_sleep(2, false));
-    assert_eq!(queued_depth(mailbox.push(1, &links[1], MessageKind::Cancelled)), 1);
+    assert_eq!(queued_depth(mailbox.low_priority.push(1, &links[1], true)), 1);
     assert!(!mailbox.must_not_sleep(2, false) && mailbox.must_not_sleep(1, false));
-    assert_eq!(queued_depth(mailbox.push(2, &links[2], MessageKind::AddedOrReset)), 1);
-    assert_eq!(queued_depth(mailbox.push(3, &links[3], MessageKind::Cancelled)), 2);
-    assert!(mailbox.must_not_sleep(9, false) && mailbox.has_urgent_messages());
+    assert_eq!(queued_depth(mailbox.urgent.push(2, &links[2], false)), 1);
+    assert_eq!(queued_depth(mailbox.low_priority.push(3, &links[3], true)), 2);
+    assert!(mailbox.must_not_sleep(9, false) && mailbox.urgent.has_messages());
     assert_eq!(mailbox.depth(), 3);
     let _ = consume_pass(&mut Backlog::default(), UNLIMITED, &mailbox, &links);
     assert!(!mailbox.must_not_sleep(1, false));
@@ -270,7 +271,7 @@ fn many_low_or_one_urgent_message_keep_the_owner_awake() {
 fn an_overflowed_count_still_reaches_multiples_of_wake_depth() {
     let (stack, mut last) = (Stack::default(), 0);
     for pushed in 1..3 * MESSAGE_COUNT_OVERFLOW {
-        let depth = queued_depth(stack.push(1, &MailboxLink::default(), 0));
+        let depth = queued_depth(stack.push(1, &MailboxLink::default(), false));
         assert_eq!(
             depth.is_multiple_of(WAKE_AT_QUEUED_MESSAGES),
             pushed.is_multiple_of(WAKE_AT_QUEUED_MESSAGES),
@@ -302,7 +303,7 @@ fn no_valid_head_equals_closed() {
         let stack =
             Stack { head: AtomicU64::new(pack_head(MESSAGE_COUNT_OVERFLOW - 1, 1, INDEX_MAX)) };
         assert_eq!(
-            queued_depth(stack.push(index, &MailboxLink::default(), 0)),
+            queued_depth(stack.push(index, &MailboxLink::default(), false)),
             FIRST_INEXACT_COUNT
         );
     }
@@ -317,7 +318,7 @@ fn a_turn_request_keeps_the_owner_awake_until_it_takes_the_messages() {
     assert_eq!((mailbox.depth(), mailbox.peek_messages()), (0, [MessageList::default(); 2]));
     assert_eq!(consume_pass(&mut backlog, UNLIMITED, &mailbox, &links), [vec![], vec![]]);
     assert!(!mailbox.must_not_sleep(2, false) && mailbox.is_empty());
-    let push = |index: u32| mailbox.push(index, &links[index as usize], MessageKind::AddedOrReset);
+    let push = |index: u32| mailbox.urgent.push(index, &links[index as usize], false);
     assert_eq!(queued_depth(push(1)), 1);
     mailbox.request_turn();
     assert_eq!(queued_depth(push(2)), 2);
