@@ -289,12 +289,6 @@ impl Clock {
         }
     }
 
-    /// Reads a manual clock for the owner of a shard; `None` if this is not a manual clock.
-    #[inline]
-    pub(super) fn manual_reading(&self) -> Option<Reading> {
-        if let ClockSource::Manual(manual) = &self.0 { Some(manual.reading()) } else { None }
-    }
-
     /// Returns the exact nanoseconds since the origin.
     #[inline]
     pub(crate) fn nanos(&self) -> u64 {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    Clock, counter,
+    Clock, ClockSource, counter,
     estimator::{Anchor, ClockEstimator},
     tick::TickLength,
 };
@@ -83,8 +83,8 @@ impl ShardClock {
     /// Reads a manual clock. Returns false if the clock is not manual.
     #[inline(always)]
     pub(crate) fn try_read_manual(&mut self) -> bool {
-        let Some(reading) = self.source_clock.manual_reading() else { return false };
-        self.merge_into_latest(reading);
+        let ClockSource::Manual(manual) = &self.source_clock.0 else { return false };
+        self.merge_into_latest(manual.reading());
         true
     }
 

@@ -28,10 +28,6 @@ pub(crate) struct TickLength {
     reciprocal: u64,
     /// The number l of the type's documentation, minus 1.
     reciprocal_shift: u32,
-    /// [`deadline_tick`](Self::deadline_tick) uses the fast division for times before this limit.
-    /// Rounding up adds a tick minus a nanosecond, and the sum must be below
-    /// [`SLOW_DIVISION_FROM`].
-    fast_division_end_nanos: u64,
 }
 
 /// Numbers of at least this size are divided by the length, not multiplied by the reciprocal.
@@ -48,16 +44,19 @@ impl TickLength {
         let reciprocal_shift = (nanos - 1).ilog2();
         let reciprocal = (1_u128 << (64 + reciprocal_shift)).div_ceil(nanos.into());
         let reciprocal = u64::try_from(reciprocal).expect("r is below 2^64");
-        let fast_division_end_nanos = SLOW_DIVISION_FROM.saturating_sub(nanos - 1);
-        Some(Self { nanos, reciprocal, reciprocal_shift, fast_division_end_nanos })
+        Some(Self { nanos, reciprocal, reciprocal_shift })
     }
 
     /// Returns the first tick that begins at or after `nanos`. For `u64::MAX` nanoseconds, returns
     /// the tick `u64::MAX`, which is never reached.
     #[inline]
     pub(crate) fn deadline_tick(self, nanos: u64) -> u64 {
-        if nanos < self.fast_division_end_nanos {
-            self.divide_fast(nanos + (self.nanos - 1))
+        // Zero becomes `u64::MAX`, so that one comparison excludes zero and late times.
+        let nanos_before = nanos.wrapping_sub(1);
+        if nanos_before < SLOW_DIVISION_FROM {
+            self.divide_fast(nanos_before) + 1
+        } else if nanos == 0 {
+            0
         } else {
             self.deadline_tick_slow(nanos)
         }
