@@ -238,45 +238,41 @@ impl Drop for Callback {
     }
 }
 
-/// A pointer to a callback in a timer's node, to run or take.
-#[must_use]
-pub(crate) struct CallbackPtr(NonNull<Callback>);
+/// Runs a callback in a timer's node.
+///
+/// # Safety
+///
+/// `callback` points to a callback, which no other code uses during the call. After the call, the
+/// memory of a one-shot callback counts as uninitialized.
+#[inline]
+pub(crate) unsafe fn run_in_place(callback: NonNull<Callback>) {
+    // SAFETY: the pointer is to a callback (caller). The borrow ends before the call.
+    let call = unsafe { callback.as_ref() }.vtable.call;
+    // SAFETY: the pointer is to a callback (caller), and `&raw mut` borrows nothing.
+    let storage = unsafe { &raw mut (*callback.as_ptr()).storage };
+    // SAFETY: the storage holds a value of the vtable's type, and no other code uses the callback
+    // (caller).
+    unsafe { call(storage) }
+}
 
-impl CallbackPtr {
-    /// # Safety
-    ///
-    /// `callback` points to a callback, which no other code uses until [`run`](Self::run) or
-    /// [`take_inline_closure`](Self::take_inline_closure) has returned. The memory counts as
-    /// uninitialized after a `take_inline_closure`, and after the `run` of a one-shot callback.
-    #[inline]
-    pub(crate) unsafe fn new(callback: NonNull<Callback>) -> Self {
-        Self(callback)
-    }
-
-    #[inline]
-    pub(crate) fn run(self) {
-        // SAFETY: the pointer is to a callback (promised to `new`). The borrow ends before the
-        // call.
-        let call = unsafe { self.0.as_ref() }.vtable.call;
-        // SAFETY: the pointer is to a callback (promised to `new`), and `&raw mut` borrows nothing.
-        let storage = unsafe { &raw mut (*self.0.as_ptr()).storage };
-        // SAFETY: the storage holds a value of the vtable's type, and no other code uses the
-        // callback (promised to `new`).
-        unsafe { call(storage) }
-    }
-
-    /// Moves the closure out of a callback that was built from a `C`. The inline vtable of `C` must
-    /// be a static, because the vtable's address identifies the closure's type.
-    #[inline]
-    pub(crate) fn take_inline_closure<C: IntoCallback>(self) -> C::Closure {
-        const { assert!(fits_inline::<C::Closure>()) };
-        // SAFETY: the pointer is to a callback (promised to `new`).
-        let vtable = unsafe { self.0.as_ref() }.vtable;
-        assert!(ptr::eq(vtable, C::INLINE_AND_BOXED_VTABLES[0]), "another callback");
-        // SAFETY: the vtable's address shows that the callback was built from a `C`. No other code
-        // uses the callback (promised to `new`).
-        unsafe { take_closure::<C>(self.0) }
-    }
+/// Moves the closure out of a callback that was built from a `C`. The inline vtable of `C` must be a
+/// static, because the vtable's address identifies the closure's type.
+///
+/// # Safety
+///
+/// `callback` points to a callback, which no other code uses. After this call, the memory counts as
+/// uninitialized.
+#[inline]
+pub(crate) unsafe fn take_inline_closure<C: IntoCallback>(
+    callback: NonNull<Callback>,
+) -> C::Closure {
+    const { assert!(fits_inline::<C::Closure>()) };
+    // SAFETY: the pointer is to a callback (caller).
+    let vtable = unsafe { callback.as_ref() }.vtable;
+    assert!(ptr::eq(vtable, C::INLINE_AND_BOXED_VTABLES[0]), "another callback");
+    // SAFETY: the vtable's address shows that the callback was built from a `C`. No other code uses
+    // the callback (caller).
+    unsafe { take_closure::<C>(callback) }
 }
 
 /// Moves the closure out of a callback and, if the closure is boxed, out of its box.
@@ -333,7 +329,7 @@ mod tests {
     fn run(dest: &mut MaybeUninit<Callback>) {
         let dest = NonNull::from(dest).cast();
         // SAFETY: `dest` holds a callback, which no other code uses.
-        unsafe { CallbackPtr::new(dest) }.run();
+        unsafe { run_in_place(dest) };
     }
 
     fn once_runs_and_drops<const BYTES: usize>() {

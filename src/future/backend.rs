@@ -7,9 +7,7 @@ use std::{
 
 use super::waker_callback::WakerCallback;
 use crate::{
-    cross_core::{
-        call_site::CallSite, callback::CallbackPtr, handle::TimerHandle, state::TimerKind,
-    },
+    cross_core::{call_site::CallSite, handle::TimerHandle, slab::OwnerSlab, state::TimerKind},
     error::AddErrorReason,
     local::{LocalTimer, ThreadWheel},
     when::When,
@@ -142,7 +140,7 @@ impl BackendOps for LocalTimer {
 
     fn cancel(&self, handle: TimerHandle) -> bool {
         let waker =
-            ThreadWheel::cancel_private(handle, CallbackPtr::take_inline_closure::<WakerCallback>);
+            ThreadWheel::cancel_private(handle, OwnerSlab::take_inline_closure::<WakerCallback>);
         let is_cancelled = waker.is_some();
         ThreadWheel::drop_each_catching_panic(waker);
         is_cancelled

@@ -349,8 +349,7 @@ impl ClaimableWheel {
             claimed_wheel = match step {
                 UserCodeStep::Due(claimed) => {
                     drop(claimed_wheel);
-                    let run_callback = || claimed.callback().run();
-                    self.shared.hooks.catch_panic(PanicPlace::Callback, run_callback);
+                    self.shared.hooks.catch_panic(PanicPlace::Callback, || claimed.run_callback());
                     self.claim_and_finish_run(claimed)
                 }
                 UserCodeStep::Cancelled(callback) => {

@@ -41,7 +41,7 @@ impl RunOnce for WakerCallback {
 static WAKER_CALLBACK_VTABLE: VTable = VTable::one_shot_run_after_wheel_end::<WakerCallback>();
 
 // SAFETY: the inline vtable is for `WakerCallback`. The boxed vtable is not used, because a
-// `WakerCallback` fits inline (asserted in `CallbackPtr::take_inline_closure`).
+// `WakerCallback` fits inline (asserted in `take_inline_closure`).
 unsafe impl IntoCallback for WakerCallback {
     type Closure = Self;
     const INLINE_AND_BOXED_VTABLES: [&'static VTable; 2] = [&WAKER_CALLBACK_VTABLE; 2];

@@ -21,7 +21,7 @@ use crate::{
     config::Config,
     cross_core::{
         call_site::CallSite,
-        callback::{BuildInPlace, Callback, CallbackPtr, OneShotClosure},
+        callback::{BuildInPlace, Callback, OneShotClosure},
         handle::{Cancel, LocalHandle, ThisThreadWheel, ThisThreadWheelVTable, TimerHandle},
         hooks::PanicPlace,
         shared::Shared,
@@ -676,7 +676,7 @@ impl ThreadWheel {
     #[inline(always)]
     fn run_callback(&self, claimed: ClaimedTimer<Callback>) -> Option<ClaimedTimer<Callback>> {
         let start_nanos = self.sampler.must_measure_next().then(|| self.shared.clock.nanos());
-        self.shared.hooks.catch_panic(PanicPlace::Callback, || claimed.callback().run());
+        self.shared.hooks.catch_panic(PanicPlace::Callback, || claimed.run_callback());
         if let Some(start_nanos) = start_nanos {
             let nanos = self.shared.clock.nanos().saturating_sub(start_nanos);
             self.shared.gauges.record_callback_duration(nanos);
@@ -1008,13 +1008,11 @@ impl ThreadWheel {
     #[inline(always)]
     pub(crate) fn cancel_private<R>(
         handle: TimerHandle,
-        take_callback: impl FnOnce(CallbackPtr) -> R,
+        take_callback: impl FnOnce(OwnerNodeRef<'_, Callback>) -> R,
     ) -> Option<R> {
         // SAFETY: the wheel is not dropped while this call uses it; see `with`.
         let thread_wheel = unsafe { Self::get_or_create().ok()?.as_ref() };
         let mut engine = thread_wheel.engine.borrow_mut();
-        let take_callback =
-            |node: OwnerNodeRef<'_, _>| take_callback(OwnerSlab::cancelled_callback(node));
         let result = engine.cancel_private(handle, take_callback);
         drop(engine);
         if result.is_some() {

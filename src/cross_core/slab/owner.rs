@@ -17,7 +17,7 @@ use crate::{
     clock::tick::TimerSchedule,
     cross_core::{
         call_site::TimerOrigin,
-        callback::{BuildInPlace, Callback, CallbackPtr},
+        callback::{self, BuildInPlace, Callback, IntoCallback},
         mailbox::MailboxLink,
         reclaim::pin,
         state::{ClaimedRun, FreeWhen, StateWord, TimerKind},
@@ -505,14 +505,15 @@ impl OwnerSlab<Callback> {
         unsafe { node.typed_node().payload().as_ref() }.needs_drop()
     }
 
-    /// Returns a pointer to the callback of a timer that was just cancelled. The callback stays in
-    /// the node: the caller must take it before the node is freed, unless the callback needs no
-    /// drop.
+    /// Takes the closure of a timer that the owner has just cancelled. The timer's callback must
+    /// have been built from a `C` whose inline vtable is a static.
     #[inline]
-    pub(crate) fn cancelled_callback(node: OwnerNodeRef<'_, Callback>) -> CallbackPtr {
+    pub(crate) fn take_inline_closure<C: IntoCallback>(
+        node: OwnerNodeRef<'_, Callback>,
+    ) -> C::Closure {
         // SAFETY: the owner has just cancelled the timer, so the payload is present, and no other
         // thread uses it.
-        unsafe { CallbackPtr::new(node.typed_node().payload()) }
+        unsafe { callback::take_inline_closure::<C>(node.typed_node().payload()) }
     }
 }
 
@@ -639,12 +640,12 @@ impl<T> ClaimedTimer<T> {
 }
 
 impl ClaimedTimer<Callback> {
-    /// Returns the callback, to run in place before `finish_run`.
+    /// Runs the callback. May be called only once, and only before `finish_run`.
     #[inline]
-    pub(crate) fn callback(&self) -> CallbackPtr {
+    pub(crate) fn run_callback(&self) {
         // SAFETY: the owner has claimed the timer, so the payload is present. No other thread uses
         // the payload of a running timer (`state`).
-        unsafe { CallbackPtr::new(self.typed_node().payload()) }
+        unsafe { callback::run_in_place(self.typed_node().payload()) };
     }
 }
 
