@@ -83,8 +83,8 @@ pub(crate) const RESERVED_TIMERS_MAX: u32 = if USES_SMALL_LIMITS { INDEX_MAX } e
 /// read, so one try may fail. Loom models try once, to limit the interleavings.
 pub(crate) const EPOCH_ADVANCE_TRIES: usize = if IS_LOOM { 1 } else { 4 };
 
-/// Maximum number of retired pages that one call of `RetiredPages::free_some_reclaimable` frees.
-/// The limit keeps turns short (P7).
+/// Maximum number of retired pages that `OwnerSlab::trim_pages` frees before it retires pages, and
+/// again afterwards. The limit keeps turns short (P7).
 pub(crate) const PAGES_FREED_PER_CALL_MAX: usize = 4;
 
 /// Maximum number of emptied pages for which one pass calls `OwnerSlab::trim_pages` (P7). Later

@@ -16,7 +16,7 @@ use crate::{
         mailbox::{Mailbox, MailboxLink, PushOutcome},
         parker::{Parker, SleepId},
         reclaim::{Protected, pin},
-        slab::{ArmedNode, NodeView, Slab, TakenNode},
+        slab::{ArmedNode, Slab, TakenNode},
         state::{BeginResetOutcome, Cancel, StepAfterCancelOrReset, TimerStatus},
     },
     error::{AddError, AddErrorReason},
@@ -276,7 +276,7 @@ impl Shared {
         due: u64,
     ) -> Result<RemoteOutcome<RemotelyAddedId>, AddError<C::Closure>> {
         let answer =
-            RemotelyAddedId { index: armed_node.index(), generation: armed_node.generation };
+            RemotelyAddedId { index: armed_node.node.index, generation: armed_node.generation };
         match self.mailbox.urgent.push(answer.index, armed_node.mailbox_link(), false) {
             PushOutcome::Queued { depth, .. } => Ok(RemoteOutcome {
                 answer,
@@ -435,7 +435,7 @@ impl Protected<'_, Shared> {
         index: u32,
         generation: u64,
     ) -> Option<RemoteOutcome<Cancel>> {
-        let node = self.node(index)?;
+        let node = self.slab.node(index, self.pinned)?;
         if !node.state.try_cancel_remote_fast(generation) {
             return None;
         }
@@ -452,7 +452,7 @@ impl Protected<'_, Shared> {
     ) -> RemoteOutcome<Cancel> {
         // Without a node, the timer has ended: its page was retired, or the handle belongs to an
         // earlier shard with this number and more pages.
-        let Some(node) = self.node(index) else {
+        let Some(node) = self.slab.node(index, self.pinned) else {
             return RemoteOutcome::no_wake_needed(Cancel::Ended);
         };
         let (answer, mut next_step) = node.state.cancel_remote(generation);
@@ -484,7 +484,9 @@ impl Protected<'_, Shared> {
         due_and_period_start: impl FnOnce() -> (u64, u64),
         payload_out: &mut Option<SendCallback>,
     ) -> RemoteOutcome<bool> {
-        let Some(node) = self.node(index) else { return RemoteOutcome::no_wake_needed(false) };
+        let Some(node) = self.slab.node(index, self.pinned) else {
+            return RemoteOutcome::no_wake_needed(false);
+        };
         // Prefetches, so that the cache misses overlap the reading of the clock.
         prefetch(node.state);
         prefetch(node.requested_deadline());
@@ -564,12 +566,9 @@ impl Protected<'_, Shared> {
     }
 
     pub(crate) fn status(&self, index: u32, generation: u64) -> TimerStatus {
-        self.node(index).map_or(TimerStatus::Ended, |node| node.state.status(generation))
-    }
-
-    #[inline]
-    fn node(&self, index: u32) -> Option<NodeView<'_>> {
-        self.slab.node(index, self.pinned)
+        self.slab
+            .node(index, self.pinned)
+            .map_or(TimerStatus::Ended, |node| node.state.status(generation))
     }
 }
 

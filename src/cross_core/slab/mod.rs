@@ -86,9 +86,9 @@ mod owner;
 mod page;
 mod retired_pages;
 
-use std::{array, marker::PhantomData, ptr::slice_from_raw_parts_mut, sync::Arc};
+use std::{array, marker::PhantomData, mem::offset_of, ptr::slice_from_raw_parts_mut, sync::Arc};
 
-use self::page::{NodeHeader, PageHeader, PageLayout, PagePtr, SharedDeadline};
+use self::page::{NodeHeader, PageHeader, PagePtr, SharedDeadline};
 pub(crate) use self::{
     owner::{ClaimedTimer, OwnerNodeRef, OwnerSlab},
     retired_pages::free_orphaned_pages,
@@ -102,7 +102,7 @@ use crate::{
         reclaim::{EpochPointer, Pinned},
         state::{StateWord, StepAfterCancelOrReset},
     },
-    limits::{INDEX_MAX, OWNER_GENERATION_MAX, PAGE_BITS, SPARE_PAGES},
+    limits::{INDEX_MAX, OWNER_GENERATION_MAX, PAGE_BITS, REMOTE_GENERATION_BIT, SPARE_PAGES},
     util::{
         pages::{PAGE_LEN, as_u32, index_of, page_number_of, place_of},
         sync::{AtomicHint, AtomicU64, IS_LOOM, LoomPointerOrdering, Ordering},
@@ -124,7 +124,10 @@ struct PageCell {
 pub(crate) struct Slab {
     page_cells: Box<[PageCell]>,
     room_bits: [AtomicU64; ROOM_BITMAP_WORDS],
-    layout: PageLayout,
+    /// The number of bytes before the first node in a page.
+    nodes_offset: usize,
+    /// The distance between consecutive nodes, in bytes.
+    node_stride: usize,
     /// True if payloads are callbacks. Other threads may add timers only if this field is true.
     pub(crate) holds_callbacks: bool,
     hints: Hints,
@@ -161,14 +164,14 @@ pub(crate) struct NodeView<'p> {
 #[derive(Debug)]
 pub(crate) struct TakenNode {
     page: PagePtr,
-    pub(super) index: u32,
+    pub(crate) index: u32,
     _pinned: Pinned,
 }
 
 /// A taken node that this thread has armed with a callback of type `C`. The caller must push the
 /// node.
 pub(crate) struct ArmedNode<C> {
-    node: TakenNode,
+    pub(crate) node: TakenNode,
     pub(crate) generation: u64,
     callback_marker: PhantomData<C>,
 }
@@ -202,7 +205,8 @@ impl Slab {
         let slab = Arc::new(Self {
             page_cells: PageCell::new_table(),
             room_bits: array::from_fn(|_| AtomicU64::new(0)),
-            layout: PageLayout::for_payload::<T>(),
+            nodes_offset: offset_of!(page::Page<T>, nodes),
+            node_stride: size_of::<page::Node<T>>(),
             holds_callbacks,
             hints: Hints {
                 vacant_cell_hint: AtomicHint::new(1),
@@ -220,10 +224,13 @@ impl Slab {
     #[inline]
     pub(crate) fn node<'p>(&'p self, index: u32, pinned: &'p Pinned) -> Option<NodeView<'p>> {
         let page = self.page(page_number_of(index), pinned)?;
-        // SAFETY: a published page lives while the thread is pinned (`retired_pages`), and all
-        // pages of this slab have the layout `self.layout`.
-        let NodeHeader { state, mailbox_link, .. } =
-            unsafe { page.node(&self.layout, place_of(index)) };
+        let offset = self.nodes_offset + self.node_stride * place_of(index);
+        // SAFETY: the nodes of this slab's pages are `node_stride` bytes apart, and a place is below
+        // `PAGE_LEN`.
+        let node = unsafe { page.0.byte_add(offset) }.cast::<NodeHeader>();
+        // SAFETY: a published page lives while the thread is pinned (`retired_pages`). A node begins
+        // with its header, which is never borrowed mutably.
+        let NodeHeader { state, mailbox_link, .. } = unsafe { node.as_ref() };
         Some(NodeView { state, mailbox_link, page, place_in_page: place_of(index) })
     }
 
@@ -318,9 +325,12 @@ impl Slab {
         let (page, page_number) = self.publish_new_page::<Callback>()?;
         // SAFETY: the page is not retired, because this thread has taken its first node.
         let header = unsafe { page.header() };
-        // The first generation is read after the publication, so it exceeds all generations of
-        // earlier remote pages with this page number.
-        header.init_as_remote_page(self.first_generation());
+        // The slab's first generation is read after the publication, so it exceeds all generations
+        // of earlier remote pages with this page number.
+        let first_generation = self.first_generation() | REMOTE_GENERATION_BIT;
+        // Relaxed: `fill_except_first` publishes the value to other adders.
+        header.first_generation.store(first_generation, Ordering::Relaxed);
+        header.free_list.fill_except_first();
         self.set_room_bit(page_number);
         self.hints.page_with_room_hint.set(as_u32(page_number));
         Some((page, index_of(page_number, 0)))
@@ -364,15 +374,6 @@ impl Slab {
         let cell = &self.page_cells[page_number];
         cell.loom_ordering.order_before_store();
         cell.page.publish_if_empty(page.0)
-    }
-
-    /// Removes a page from the table. The owner must not free the page before deferred work has
-    /// marked it as reclaimable.
-    fn retract_page(&self, page_number: usize) {
-        let cell = &self.page_cells[page_number];
-        cell.loom_ordering.order_before_store();
-        cell.page.retract(retired_pages::mark_reclaimable);
-        self.hints.vacant_cell_hint.set_min(as_u32(page_number));
     }
 }
 
@@ -466,18 +467,16 @@ impl TakenNode {
             page.header.linked_deadlines[place].store_nanos(due);
         }
         let state = &node.header.state;
-        let generation = page.header.first_generation().max(state.generation() + 1);
+        // Relaxed: the adder has acquired the free list (G1), or has stored the first generation
+        // itself.
+        let first_generation = page.header.first_generation.load(Ordering::Relaxed);
+        let generation = first_generation.max(state.generation() + 1);
         state.arm_remote(generation, period != 0);
         ArmedNode { node: self, generation, callback_marker: PhantomData }
     }
 }
 
 impl<C: IntoCallback> ArmedNode<C> {
-    #[inline]
-    pub(crate) fn index(&self) -> u32 {
-        self.node.index
-    }
-
     #[inline]
     pub(crate) fn mailbox_link(&self) -> &MailboxLink {
         &self.node.node().header.mailbox_link

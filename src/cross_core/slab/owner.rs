@@ -11,7 +11,7 @@ use std::{
 use super::{
     PAGES_MAX, Slab,
     page::{Node, Page, PagePtr, SharedDeadline, relative_link},
-    retired_pages::RetiredPages,
+    retired_pages::{RetiredPages, mark_reclaimable},
 };
 use crate::{
     clock::tick::TimerSchedule,
@@ -22,7 +22,10 @@ use crate::{
         reclaim::pin,
         state::{ClaimedRun, FreeWhen, StateWord, TimerKind},
     },
-    limits::{REMOTE_GENERATION_BIT, RESERVED_TIMERS_MAX, RETIRED_PAGES_MAX, SPARE_PAGES},
+    limits::{
+        EPOCH_ADVANCE_TRIES, PAGES_FREED_PER_CALL_MAX, REMOTE_GENERATION_BIT, RESERVED_TIMERS_MAX,
+        RETIRED_PAGES_MAX, SPARE_PAGES,
+    },
     util::{
         pages::{PAGE_LEN, PageTable, PlaceAllocator, as_u32, index_of, page_number_of, place_of},
         prefetch::prefetch,
@@ -38,7 +41,6 @@ const NOT_ADMITTED_LOCATION: Location = Location::NEVER_LINKED;
 /// form a chain from `first_index` to `last_index`.
 #[derive(Debug, Default)]
 struct FreedRemoteNodes {
-    /// Zero if there are no nodes: no node of a remote page has index 0.
     first_index: u32,
     last_index: u32,
     count: u32,
@@ -166,31 +168,24 @@ impl<T> OwnerSlab<T> {
     /// Adds the node of an ended remote timer to `freed_remote_nodes`.
     #[inline(never)]
     fn free_remote_node(&mut self, index: u32) {
-        if page_number_of(self.freed_remote_nodes.first_index) == page_number_of(index) {
-            self.add_freed_remote_node(index);
-        } else {
-            self.free_remote_node_of_other_page(index);
+        let FreedRemoteNodes { first_index, last_index, count } = &mut self.freed_remote_nodes;
+        if *count == 0 {
+            *last_index = index;
+        } else if page_number_of(*first_index) != page_number_of(index) {
+            return self.free_remote_node_of_other_page(index);
         }
+        *count += 1;
+        let place = place_of(index);
+        let link = relative_link(place, place_of(mem::replace(first_index, index)));
+        let node = self.entry(index);
+        node.mailbox_link().set(link);
+        node.location().set(NOT_ADMITTED_LOCATION);
     }
 
     #[inline(never)]
     fn free_remote_node_of_other_page(&mut self, index: u32) {
         self.return_freed_remote_nodes();
-        self.add_freed_remote_node(index);
-    }
-
-    #[inline(always)]
-    fn add_freed_remote_node(&mut self, index: u32) {
-        let FreedRemoteNodes { first_index, last_index, count, .. } = &mut self.freed_remote_nodes;
-        let place = place_of(index);
-        let link = relative_link(place, place_of(mem::replace(first_index, index)));
-        if *count == 0 {
-            *last_index = index;
-        }
-        *count += 1;
-        let node = self.entry(index);
-        node.mailbox_link().set(link);
-        node.location().set(NOT_ADMITTED_LOCATION);
+        self.free_remote_node(index);
     }
 
     /// Returns true if there may be freed remote nodes to return, or surplus or retired pages.
@@ -327,7 +322,7 @@ impl<T> OwnerSlab<T> {
     #[inline(never)]
     pub(crate) fn trim_pages(&mut self) {
         self.put_last_freed_in_free_list();
-        self.retired_pages.get_mut().free_some_reclaimable();
+        self.retired_pages.get_mut().free_reclaimable(1, PAGES_FREED_PER_CALL_MAX);
         while self.retired_pages.get_mut().0.len() < RETIRED_PAGES_MAX {
             let Some(page_number) = self
                 .place_allocator
@@ -338,10 +333,10 @@ impl<T> OwnerSlab<T> {
             };
             self.retire_page(page_number);
         }
-        // This second call of `free_some_reclaimable` hands the deferred work of the retirements
+        // This second call of `free_reclaimable` hands the deferred work of the retirements
         // above to all threads (`reclaim`). A thread can hand over only its own deferred work, and
         // the shard may move to another thread.
-        self.retired_pages.get_mut().free_some_reclaimable();
+        self.retired_pages.get_mut().free_reclaimable(1, PAGES_FREED_PER_CALL_MAX);
         let has_surplus_pages =
             self.place_allocator.has_surplus_pages() || self.slab.has_surplus_remote_pages();
         self.may_need_trim = has_surplus_pages || !self.retired_pages.get_mut().0.is_empty();
@@ -382,7 +377,7 @@ impl<T> OwnerSlab<T> {
     /// Frees the oldest retired pages, up to the first that is not reclaimable.
     pub(crate) fn free_retired(&self) {
         if self.may_need_trim {
-            self.retired_pages.borrow_mut().free_all_reclaimable();
+            self.retired_pages.borrow_mut().free_reclaimable(EPOCH_ADVANCE_TRIES, usize::MAX);
         }
     }
 
@@ -419,7 +414,10 @@ impl<T> OwnerSlab<T> {
         }
         let page = self.pages.get(page_number);
         self.pages.remove(page_number);
-        self.slab.retract_page(page_number);
+        let cell = &self.slab.page_cells[page_number];
+        cell.loom_ordering.order_before_store();
+        cell.page.retract(mark_reclaimable);
+        self.slab.hints.vacant_cell_hint.set_min(as_u32(page_number));
         self.retired_pages.get_mut().0.push_back(page);
     }
 

@@ -9,7 +9,6 @@ use std::{
 
 use crate::{
     cross_core::{call_site::TimerOrigin, mailbox::MailboxLink, state::StateWord},
-    limits::REMOTE_GENERATION_BIT,
     util::{
         pages::{self, PAGE_LEN, as_u32},
         prefetch::prefetch,
@@ -69,7 +68,7 @@ pub(super) struct PageHeader {
     /// The free nodes, if this is a remote page.
     pub(super) free_list: FreeList,
     /// The generation of the first timer in each node, if this is a remote page.
-    first_generation: AtomicU64,
+    pub(super) first_generation: AtomicU64,
     pub(super) use_after_free_check: UseAfterFreeCheck,
     /// True once the page has been retracted and only the owner can read it.
     pub(super) is_reclaimable: UnmodelledBool,
@@ -95,14 +94,6 @@ pub(super) struct Page<T> {
     pub(super) timer_origins: [Exclusive<Cell<TimerOrigin>>; PAGE_LEN],
 }
 
-/// The layout of a slab's pages, in bytes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PageLayout {
-    nodes_offset: usize,
-    /// The distance between consecutive nodes.
-    node_stride: usize,
-}
-
 /// A pointer to a page of unknown payload type. The slab manages the page's lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PagePtr(pub(super) NonNull<PageHeader>);
@@ -111,32 +102,6 @@ pub(super) struct PagePtr(pub(super) NonNull<PageHeader>);
 // nodes' headers, and its arrays of shared deadlines. Only the owner uses a page's other parts,
 // except nodes that the state word or the free list has given to another thread (`slab`).
 unsafe impl Send for PagePtr {}
-
-impl PageLayout {
-    pub(super) const fn for_payload<T>() -> Self {
-        Self {
-            nodes_offset: std::mem::offset_of!(Page<T>, nodes),
-            node_stride: size_of::<Node<T>>(),
-        }
-    }
-}
-
-impl PageHeader {
-    /// Stores the first generation, and puts all nodes except the first into the free list. The
-    /// caller keeps the first node.
-    pub(super) fn init_as_remote_page(&self, first_generation: u64) {
-        // Relaxed: `fill_except_first` publishes the value to other adders.
-        self.first_generation.store(first_generation | REMOTE_GENERATION_BIT, Ordering::Relaxed);
-        self.free_list.fill_except_first();
-    }
-
-    #[inline]
-    pub(super) fn first_generation(&self) -> u64 {
-        // Relaxed: the adder has acquired the free list (G1), or has stored the first generation
-        // itself.
-        self.first_generation.load(Ordering::Relaxed)
-    }
-}
 
 impl<T> Page<T> {
     /// Allocates a page of idle nodes without payloads.
@@ -217,24 +182,6 @@ impl PagePtr {
 
     /// # Safety
     ///
-    /// The page is alive for `'p`, and has the layout `layout`.
-    #[inline]
-    pub(super) unsafe fn node<'p>(
-        self,
-        layout: &PageLayout,
-        place_in_page: usize,
-    ) -> &'p NodeHeader {
-        // SAFETY: the nodes of a page with this layout (caller) are `node_stride` bytes apart, and
-        // a place is below `PAGE_LEN`.
-        let node = unsafe {
-            self.0.byte_add(layout.nodes_offset + layout.node_stride * (place_in_page % PAGE_LEN))
-        };
-        // SAFETY: a node begins with its header, which is never borrowed mutably.
-        unsafe { node.cast::<NodeHeader>().as_ref() }
-    }
-
-    /// # Safety
-    ///
     /// The page is a `Page<T>`, alive for `'p`.
     #[inline]
     pub(super) unsafe fn as_typed<'p, T>(self) -> &'p Page<T> {
@@ -293,7 +240,7 @@ const _: () = assert!(PAGE_LEN < 1 << 16, "a place fits a head");
 
 impl FreeList {
     /// Adds all nodes of a new page except the first.
-    fn fill_except_first(&self) {
+    pub(super) fn fill_except_first(&self) {
         // Release (G1): publishes the first generation.
         self.0.store((PAGE_LEN as u64 - 1) << 16 | 2, Ordering::Release);
     }
@@ -313,7 +260,8 @@ impl FreeList {
             let free_count = free_count_of(head) - 1;
             let mut next_plus_one = 0;
             if free_count > 0 {
-                next_plus_one = next_place_plus_one(place, link_of(place).get());
+                // If the link is stale, the result is arbitrary, and the CAS fails.
+                next_plus_one = link_of(place).get().wrapping_add(as_u32(place + 2)) & 0xFFFF;
                 prefetch(link_of((next_plus_one as usize).wrapping_sub(1)));
             }
             // Adds one to the tag, and subtracts one from the count.
@@ -378,12 +326,6 @@ impl FreeList {
 /// Returns the link from the node at `from_place` to the node at `to_place`.
 pub(super) fn relative_link(from_place: usize, to_place: usize) -> u32 {
     as_u32(to_place).wrapping_sub(as_u32(from_place + 1))
-}
-
-/// Returns one plus the place that follows `place` in the free list. `link` is the mailbox link of
-/// the node at `place`. If `link` is stale, the result is arbitrary, and the CAS in `pop` fails.
-fn next_place_plus_one(place: usize, link: u32) -> u32 {
-    link.wrapping_add(as_u32(place + 2)) & 0xFFFF
 }
 
 #[allow(clippy::cast_possible_truncation)] // Masked.

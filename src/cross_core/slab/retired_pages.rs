@@ -5,11 +5,7 @@ use std::{collections::VecDeque, ptr::NonNull};
 use crossbeam_queue::SegQueue;
 
 use super::page::{PageHeader, PagePtr};
-use crate::{
-    cross_core::reclaim,
-    limits::{EPOCH_ADVANCE_TRIES, PAGES_FREED_PER_CALL_MAX},
-    util::sync::Ordering,
-};
+use crate::{cross_core::reclaim, util::sync::Ordering};
 
 /// Retracted pages of ended shards. Only a thread that ends a shard pushes pages to this queue or
 /// pops them.
@@ -33,25 +29,12 @@ pub(super) fn mark_reclaimable(page: NonNull<PageHeader>) {
 }
 
 impl RetiredPages {
-    /// Tries to advance the epoch by one step, and frees up to [`PAGES_FREED_PER_CALL_MAX`]
-    /// reclaimable pages.
-    pub(super) fn free_some_reclaimable(&mut self) {
+    /// If there are pages, tries `epoch_advances` times to advance the epoch. Frees up to
+    /// `max_pages` of the oldest pages, up to the first that is not reclaimable.
+    pub(super) fn free_reclaimable(&mut self, epoch_advances: usize, max_pages: usize) {
         if !self.0.is_empty() {
-            reclaim::advance_epoch();
-            self.free_reclaimable(PAGES_FREED_PER_CALL_MAX);
+            (0..epoch_advances).for_each(|_| reclaim::advance_epoch());
         }
-    }
-
-    /// Tries to advance the epoch by several steps, and frees the oldest pages, up to the first
-    /// that is not reclaimable.
-    pub(super) fn free_all_reclaimable(&mut self) {
-        for _ in 0..EPOCH_ADVANCE_TRIES {
-            reclaim::advance_epoch();
-        }
-        self.free_reclaimable(usize::MAX);
-    }
-
-    fn free_reclaimable(&mut self, max_pages: usize) {
         let reclaimable_count =
             self.0.iter().take(max_pages).take_while(|page| is_reclaimable(**page)).count();
         self.0.drain(..reclaimable_count).for_each(free_page);
@@ -60,7 +43,7 @@ impl RetiredPages {
 
 impl Drop for RetiredPages {
     fn drop(&mut self) {
-        self.free_reclaimable(usize::MAX);
+        self.free_reclaimable(0, usize::MAX);
         self.0.drain(..).for_each(|page| ORPHANED_PAGES.push(page));
     }
 }

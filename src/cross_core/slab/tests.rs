@@ -266,7 +266,7 @@ fn concurrent_adders_never_take_the_same_node() {
                     };
                     assert!(used.lock().unwrap().insert(node.index), "the node is in use");
                     let armed = node.arm(DUE, CallSite::caller(), OneShotClosure(|| ()));
-                    sender.send((armed.index(), armed.generation)).unwrap();
+                    sender.send((armed.node.index, armed.generation)).unwrap();
                 }
             });
         }
