@@ -125,11 +125,6 @@ impl TimerHandle {
         self.shard_and_index.get() as u32
     }
 
-    #[inline]
-    pub(crate) fn is_remotely_added(self) -> bool {
-        self.generation & REMOTE_GENERATION_BIT != 0
-    }
-
     /// Encodes the handle as a number, which [`from_bits`](Self::from_bits) decodes.
     ///
     /// # Examples
@@ -221,7 +216,7 @@ impl TimerHandle {
     }
 
     fn cancel_remote(self) -> Cancel {
-        if !self.is_remotely_added() {
+        if self.generation & REMOTE_GENERATION_BIT == 0 {
             let pinned = pin();
             if let Some(shared) = registry::find_shard(self.shard(), &pinned)
                 && let Some(outcome) = shared.try_cancel_remote_fast(self.index(), self.generation)
@@ -317,8 +312,8 @@ impl TimerHandle {
     /// // The buffer can be freed now.
     /// ```
     pub fn cancel_wait(self) -> Result<Cancel, InsideCallbackError> {
-        if ThisThreadWheel::is_in_turn() || IN_PER_WORKER_TURN.try_with(Cell::get).unwrap_or(false)
-        {
+        let is_in_turn = ThisThreadWheel::get().is_some_and(|wheel| (wheel.vtable.is_in_turn)());
+        if is_in_turn || IN_PER_WORKER_TURN.try_with(Cell::get).unwrap_or(false) {
             return Err(InsideCallbackError(()));
         }
         let answer = self.cancel();
@@ -715,17 +710,8 @@ impl ThisThreadWheel {
     }
 
     #[inline]
-    pub(crate) fn current_shard() -> Option<u32> {
-        Self::get().map(|wheel| wheel.shard)
-    }
-
-    #[inline]
-    fn get() -> Option<Self> {
+    pub(crate) fn get() -> Option<Self> {
         THIS_THREAD_WHEEL.try_with(Cell::get).ok().flatten()
-    }
-
-    pub(crate) fn is_in_turn() -> bool {
-        Self::get().is_some_and(|wheel| (wheel.vtable.is_in_turn)())
     }
 }
 

@@ -131,7 +131,9 @@ impl Shared {
     /// returns false, and reports an overdue timer.
     pub(crate) fn wake(&self, sleep: SleepId) -> bool {
         if sleep.is_undriven() {
-            self.report_undriven_if_overdue();
+            if let Some(due) = self.turn_state_with_undriven_due().pending_turn_due() {
+                self.report_overdue_timer(self.clock.nanos().saturating_sub(due));
+            }
             return false;
         }
         let has_woken = self.hooks.try_wake_owner(sleep);
@@ -164,14 +166,6 @@ impl Shared {
         }
     }
 
-    #[cold]
-    #[inline(never)]
-    fn report_undriven_if_overdue(&self) {
-        if let Some(due) = self.turn_state_with_undriven_due().pending_turn_due() {
-            self.report_overdue_timer(self.clock.nanos().saturating_sub(due));
-        }
-    }
-
     /// Reports a timer that has been overdue for `overdue_nanos`, as
     /// [`report_undriven_wheel`](Self::report_undriven_wheel) describes.
     #[cold]
@@ -192,9 +186,10 @@ impl Shared {
                 (true, false) => UndrivenWheel::OfTimers,
                 (true, true) => UndrivenWheel::OfThread,
             };
-            let (name, thread) = (&*self.name, self.hooks.unpark_and_get_thread_id());
+            // Unparks the owner, because a waking thread that finds the lock held omits its unpark.
+            let thread = self.hooks.try_unpark().map(|thread| thread.id());
             catch_panic_silently(|| {
-                trace::report_undriven_wheel(number, name, thread, overdue, wheel, reason);
+                trace::report_undriven_wheel(number, &self.name, thread, overdue, wheel, reason);
             });
         }
     }
@@ -207,12 +202,6 @@ impl Shared {
             turn_state.next_due = turn_state.next_due.min(self.gauges.remote_due_while_undriven());
         }
         turn_state
-    }
-
-    /// Returns true if a remote add or reset waits and the owner is awake. The result may be
-    /// outdated.
-    pub(crate) fn is_awake_with_requests(&self) -> bool {
-        self.mailbox.urgent.has_messages() && self.parker.sleep_in_progress().is_none()
     }
 
     /// Wakes the owner after a refused add, if the mailbox has messages: consuming messages about
@@ -394,17 +383,10 @@ impl Shared {
         let due = self.tick_length.round_up(deadline_nanos());
         let sleeps_past = self.parker.sleeps_past(due);
         if sleeps_past && sleep.is_undriven() {
-            self.publish_due_while_undriven(due);
+            // An elapsed deadline becomes the present time.
+            self.gauges.lower_remote_due_while_undriven(due.max(self.clock.nanos()));
         }
         (sleeps_past || ends_any_sleep).then_some(sleep)
-    }
-
-    /// Publishes the deadline of a remote request while no loop drives the wheel. An elapsed
-    /// deadline becomes the present time.
-    #[cold]
-    #[inline(never)]
-    fn publish_due_while_undriven(&self, due: u64) {
-        self.gauges.lower_remote_due_while_undriven(due.max(self.clock.nanos()));
     }
 
     /// Returns the owner's sleep in progress if a cancel must end it, or if `ends_any_sleep` is

@@ -492,7 +492,7 @@ impl Timers {
     }
 
     fn own_wheel_index(&self) -> Option<usize> {
-        ThisThreadWheel::current_shard()?; // skips the search on a thread without a wheel
+        ThisThreadWheel::get()?; // skips the search on a thread without a wheel
         self.0[0].shards.iter().position(ShardRef::is_of_this_thread)
     }
 }

@@ -600,10 +600,7 @@ impl LocalTimer {
         let has_wheel = || !ThreadWheel::has_ended() && ThreadWheel::with(|_| ()).is_ok();
         let (mut registration, mut clock_still_since) = (None, None);
         while !is_over() && has_wheel() {
-            assert!(
-                !ThisThreadWheel::is_in_turn(),
-                "a callback cannot drive its wheel: let it return"
-            );
+            assert!(!ThreadWheel::is_in_turn(), "a callback cannot drive its wheel: let it return");
             registration.get_or_insert_with(|| DriverRegistration::new(DriverKind::RunUntil));
             clock_still_since = self.park_in_run_until(clock_still_since, longest_park());
             self.turn();

@@ -431,7 +431,7 @@ impl ShardRef {
     #[inline]
     pub(crate) fn is_of_this_thread(&self) -> bool {
         let is_same_wheel = |wheel: &ThreadWheel| Arc::ptr_eq(&wheel.shared, &self.shared);
-        ThisThreadWheel::current_shard() == Some(self.shared.number)
+        ThisThreadWheel::get().is_some_and(|wheel| wheel.shard == self.shared.number)
             && ThreadWheel::with(is_same_wheel).unwrap_or(false)
     }
 

@@ -267,8 +267,8 @@ impl ThreadWheel {
     /// Returns true if the thread's wheel was drained, or the exiting thread has begun to drop it.
     #[inline]
     pub(crate) fn has_ended() -> bool {
-        // `current_shard` costs one load, and returns `Some` if the thread owns a live wheel.
-        ThisThreadWheel::current_shard().is_none() && Self::has_ended_slow()
+        // `get` costs one load, and returns `Some` if the thread owns a live wheel.
+        ThisThreadWheel::get().is_none() && Self::has_ended_slow()
     }
 
     #[cold]
@@ -521,7 +521,7 @@ impl ThreadWheel {
     /// loop drives this wheel. Creates no wheel.
     #[cfg(feature = "futures")]
     pub(crate) fn report_own_timer_of_timers_driver() {
-        if ThisThreadWheel::current_shard().is_none() {
+        if ThisThreadWheel::get().is_none() {
             return;
         }
         let _ = Self::with(|wheel| {

@@ -212,7 +212,11 @@ fn check_shard(
     let previous_check =
         previous_check.filter(|previous_check| previous_check.observed_turn == observed_turn);
     let loop_has_begun = has_turned || shared.parker.loop_announces_sleeps();
-    let requests_wait = loop_has_begun && !turn_state.is_in_turn && shared.is_awake_with_requests();
+    // Requests wait for an owner that is awake.
+    let requests_wait = loop_has_begun
+        && !turn_state.is_in_turn
+        && shared.mailbox.urgent.has_messages()
+        && shared.parker.sleep_in_progress().is_none();
     let requests_wait_since = requests_wait.then(|| {
         previous_check.and_then(|previous_check| previous_check.requests_wait_since).unwrap_or(now)
     });

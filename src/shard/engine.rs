@@ -35,7 +35,7 @@ use crate::{
     gauges::Counts,
     limits::{
         COUNTS_PUBLISH_INTERVAL_TURNS, INDEX_MAX, LONG_SLEEP_NANOS, MESSAGES_PER_TURN_MAX,
-        OWNER_GENERATION_MAX, SHARD_WHEEL_LEVEL_BITS, SHARD_WHEEL_LEVELS,
+        OWNER_GENERATION_MAX, REMOTE_GENERATION_BIT, SHARD_WHEEL_LEVEL_BITS, SHARD_WHEEL_LEVELS,
         SHORT_OVERDUE_GRACE_NANOS, SLAB_TRIMS_PER_PASS_MAX, SLAB_TRIMS_PER_SLEEP_MAX,
         WAKE_AT_QUEUED_MESSAGES,
     },
@@ -391,7 +391,9 @@ impl<T> Engine<T> {
     #[must_use = "a timer that was not reset has ended or is running"]
     pub(crate) fn reset_to_nanos(&mut self, handle: TimerHandle, due: u64) -> bool {
         let node = self.nodes.entry(handle.index());
-        if handle.is_remotely_added() || !node.state().is_linked_one_shot(handle.generation) {
+        if handle.generation & REMOTE_GENERATION_BIT != 0
+            || !node.state().is_linked_one_shot(handle.generation)
+        {
             return self.reset_slow(handle, due);
         }
         // A concurrent remote cancel takes effect after this reset.

@@ -135,8 +135,9 @@ impl<P: Copy> PageTable<P> {
 pub(crate) struct PlaceAllocator {
     free_places_by_page: Vec<FreePlacesOfPage>,
     /// The index of the last-freed place, or 0 for none. The place is in no list, and its page
-    /// counts it as used.
-    last_freed_index: u32,
+    /// counts it as used. A caller that frees another place stores its index here, and
+    /// [puts](Self::put_in_free_list) the replaced index into the list of its page.
+    pub(crate) last_freed_index: u32,
     /// The number of the page whose free list `take_place` uses.
     current_page: usize,
     /// The numbers of all pages with free or never-used places, and perhaps of some full pages. No
@@ -189,19 +190,6 @@ impl PlaceAllocator {
     pub(crate) fn take_last_freed(&mut self) -> Option<u32> {
         let last = mem::take(&mut self.last_freed_index);
         if last == 0 { None } else { Some(last) }
-    }
-
-    #[inline]
-    pub(crate) fn has_last_freed(&self) -> bool {
-        self.last_freed_index != 0
-    }
-
-    /// Frees the place of an index and keeps the index outside the lists, in `last_freed_index`.
-    /// Returns the previous `last_freed_index`, or 0 for none. The caller must
-    /// [put](Self::put_in_free_list) the place of the returned index into the list of its page.
-    #[inline]
-    pub(crate) fn replace_last_freed(&mut self, index: u32) -> u32 {
-        mem::replace(&mut self.last_freed_index, index)
     }
 
     /// Takes the last-freed place, or the first place of the current page's free list. Returns the

@@ -184,7 +184,7 @@ impl<T> Entries<T> {
         key: Key,
     ) -> Option<T> {
         if !self.entry(key.index).location().get().is_in_first_level()
-            || self.place_allocator.has_last_freed()
+            || self.place_allocator.last_freed_index != 0
         {
             return self.remove_slow(wheel, key);
         }
@@ -256,7 +256,7 @@ impl<T> Entries<T> {
         generation: u32,
     ) -> u32 {
         if generation < WHEEL_KEY_GENERATION_MAX {
-            place_allocator.replace_last_freed(index)
+            mem::replace(&mut place_allocator.last_freed_index, index)
         } else {
             0
         }

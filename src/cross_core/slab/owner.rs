@@ -137,7 +137,7 @@ impl<T> OwnerSlab<T> {
         if generation & REMOTE_GENERATION_BIT != 0 {
             return self.free_remote_node(index);
         }
-        let previous_freed = self.place_allocator.replace_last_freed(index);
+        let previous_freed = mem::replace(&mut self.place_allocator.last_freed_index, index);
         if previous_freed != 0 {
             self.put_in_free_list(previous_freed);
         }

@@ -255,11 +255,6 @@ impl Phase {
         }
     }
 
-    #[inline]
-    const fn is_armed_without_flags(word: u64) -> bool {
-        word & ((1 << GENERATION_SHIFT) - 1) == Self::Armed as u64
-    }
-
     /// Returns `word` with its phase changed to `self`, and without the flag *postponable*.
     const fn set_in_word(self, word: u64) -> u64 {
         (word & !(PHASE_MASK | POSTPONABLE)) | self as u64
@@ -498,7 +493,7 @@ impl StateWord {
     #[inline]
     pub(crate) fn claim(&self) -> ClaimOutcome {
         let word = self.load_relaxed();
-        if Phase::is_armed_without_flags(word) {
+        if word & (PHASE_MASK | FLAGS_MASK) == Phase::Armed as u64 {
             let running_word = Phase::Running.set_in_word(word);
             // Both `Relaxed`: the CAS publishes no data, because payload and wheel belong to the
             // owner. A failed CAS is retried.
@@ -644,12 +639,7 @@ impl StateWord {
         // AcqRel, Relaxed: as in `consume_message_slow`.
         if word & (PHASE_MASK | NEW_DEADLINE) == Phase::Armed as u64 | NEW_DEADLINE
             && self
-                .cas(
-                    word,
-                    without_queued_and_new_deadline(word),
-                    Ordering::AcqRel,
-                    Ordering::Relaxed,
-                )
+                .cas(word, word & !(QUEUED | NEW_DEADLINE), Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok()
         {
             return ConsumedMessage::NewDeadline { is_periodic: word & PERIODIC != 0 };
@@ -674,7 +664,7 @@ impl StateWord {
             let word = self.load_relaxed();
             let (new_word, consumed_message) = match Phase::from_word(word) {
                 Phase::Armed if word & NEW_DEADLINE != 0 => (
-                    without_queued_and_new_deadline(word),
+                    word & !(QUEUED | NEW_DEADLINE),
                     ConsumedMessage::NewDeadline { is_periodic: word & PERIODIC != 0 },
                 ),
                 Phase::Idle => (word & !QUEUED, ConsumedMessage::AlreadyEnded),
@@ -766,7 +756,7 @@ impl StateWord {
     #[inline]
     pub(crate) fn allow_remote_postponing(&self) {
         let word = self.load_relaxed();
-        if Phase::is_armed_without_flags(word) {
+        if word & (PHASE_MASK | FLAGS_MASK) == Phase::Armed as u64 {
             // Release (S3): publishes the linked deadline. Relaxed: a failed CAS only leaves
             // *postponable* unset.
             let _ = self.cas(word, word | POSTPONABLE, Ordering::Release, Ordering::Relaxed);
@@ -1046,11 +1036,6 @@ impl StateWord {
         let phase_and_flags = word ^ generation << GENERATION_SHIFT;
         (Phase::Private as u64..=Phase::Resetting as u64).contains(&(phase_and_flags & !FLAGS_MASK))
     }
-}
-
-#[inline]
-fn without_queued_and_new_deadline(word: u64) -> u64 {
-    word & !(QUEUED | NEW_DEADLINE)
 }
 
 #[cfg(all(test, not(loom)))]
