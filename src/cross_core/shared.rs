@@ -174,7 +174,7 @@ impl Shared {
     }
 
     /// Reports that no loop drives the wheel, if `overdue_nanos` is at least the grace period.
-    /// Reports at most once until `set_overdue_grace` is called. The caller must hold no borrow of
+    /// Reports at most once until `overdue_grace_nanos` is set. The caller must hold no borrow of
     /// corewheel's state, because a report may run user code.
     #[cold]
     pub(crate) fn report_undriven_wheel(&self, overdue_nanos: u64, reason: UndrivenReason) {

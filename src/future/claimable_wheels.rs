@@ -150,7 +150,7 @@ impl ClaimableWheel {
     fn new(config: Config) -> Result<Self, ConfigError> {
         let mut engine = Engine::new(config, Slab::for_callbacks(), Callback::note_wheel_end)?;
         let shared = Arc::clone(&engine.shared);
-        shared.gauges.set_overdue_grace(LONG_OVERDUE_GRACE_NANOS);
+        shared.gauges.overdue_grace_nanos.set(LONG_OVERDUE_GRACE_NANOS);
         let _ = engine.grant_add_allowance(0);
         Ok(Self {
             is_claimed: AtomicBool::new(false),

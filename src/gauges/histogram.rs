@@ -27,7 +27,7 @@ impl Default for AtomicHistogram {
 impl AtomicHistogram {
     /// Counts a duration. Only one thread may call this method.
     #[inline]
-    pub(super) fn add_duration(&self, nanos: u64) {
+    pub(crate) fn add_duration(&self, nanos: u64) {
         // Relaxed: only one thread writes the histogram. The Release store of the cell's count
         // publishes the sum and the maximum.
         if nanos > self.max_nanos.load(Ordering::Relaxed) {

@@ -35,6 +35,24 @@ pub(crate) enum LateCause {
     UnfinishedTurn = 1,
 }
 
+/// A number that any thread may read. The number orders no other data.
+#[derive(Debug, Default)]
+pub(crate) struct Gauge(AtomicU64);
+
+impl Gauge {
+    #[inline]
+    pub(crate) fn get(&self) -> u64 {
+        // Relaxed: the number orders nothing.
+        self.0.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn set(&self, value: u64) {
+        // Relaxed: the number orders nothing.
+        self.0.store(value, Ordering::Relaxed);
+    }
+}
+
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct Gauges {
@@ -53,15 +71,15 @@ pub(crate) struct Gauges {
     remote_due_while_undriven: AtomicU64,
     /// The time, in nanoseconds, for which a timer must be overdue before a missing loop is
     /// reported. `u64::MAX` disables the report.
-    overdue_grace_nanos: AtomicU64,
-    longest_turn_nanos: AtomicU64,
+    pub(crate) overdue_grace_nanos: Gauge,
+    pub(crate) longest_turn_nanos: Gauge,
     pub(crate) lateness_by_cause: [AtomicHistogram; 2],
     pub(crate) callback_durations: AtomicHistogram,
     /// Nonzero if a thread has requested `occupied_slots_by_level`, whose publication takes a few
     /// microseconds.
-    occupancy_requested: AtomicU64,
-    occupied_slots_by_level: [AtomicU64; SHARD_WHEEL_LEVELS],
-    stall_count: AtomicU64,
+    pub(crate) occupancy_requested: Gauge,
+    occupied_slots_by_level: [Gauge; SHARD_WHEEL_LEVELS],
+    pub(crate) stall_count: Gauge,
 }
 
 /// Marks a level of `occupied_slots_by_level` that was never published.
@@ -87,21 +105,21 @@ impl TurnState {
 }
 
 impl Gauges {
-    /// Creates the gauges of a shard. In loom models, shards without a name publish nothing,
-    /// because each published counter adds interleavings.
+    /// Creates the gauges of a shard. In loom models, shards without a name publish neither counts
+    /// nor turns, because other threads' reads of these numbers add interleavings.
     pub(crate) fn new(shard_has_name: bool) -> Self {
         Self {
             shard_has_name,
             next_due: AtomicU64::new(u64::MAX),
             remote_due_while_undriven: AtomicU64::new(u64::MAX),
-            overdue_grace_nanos: AtomicU64::new(u64::MAX),
+            overdue_grace_nanos: Gauge(AtomicU64::new(u64::MAX)),
             occupied_slots_by_level: [(); SHARD_WHEEL_LEVELS]
-                .map(|()| AtomicU64::new(UNPUBLISHED_OCCUPANCY)),
+                .map(|()| Gauge(AtomicU64::new(UNPUBLISHED_OCCUPANCY))),
             ..Self::default()
         }
     }
 
-    /// Returns true if the shard publishes its numbers.
+    /// Returns true if the shard publishes its counts and turns.
     #[inline]
     fn is_publishing(&self) -> bool {
         !IS_LOOM || self.shard_has_name
@@ -161,30 +179,20 @@ impl Gauges {
         }
     }
 
-    /// Sets the grace period of overdue timers. Also enables reports of a missing loop again.
-    pub(crate) fn set_overdue_grace(&self, nanos: u64) {
-        if self.is_publishing() {
-            // Relaxed: an independent word.
-            self.overdue_grace_nanos.store(nanos, Ordering::Relaxed);
-        }
-    }
-
     /// Raises the grace period of overdue timers to `LONG_OVERDUE_GRACE_NANOS`, unless the report
     /// is disabled.
     pub(crate) fn extend_overdue_grace(&self) {
-        if self.is_publishing() {
-            // Relaxed: an independent word.
-            self.overdue_grace_nanos.fetch_max(LONG_OVERDUE_GRACE_NANOS, Ordering::Relaxed);
-        }
+        // Relaxed: the number orders nothing.
+        self.overdue_grace_nanos.0.fetch_max(LONG_OVERDUE_GRACE_NANOS, Ordering::Relaxed);
     }
 
     /// Lowers the grace period of overdue timers from `LONG_OVERDUE_GRACE_NANOS` to
     /// `SHORT_OVERDUE_GRACE_NANOS`.
     pub(crate) fn shorten_overdue_grace(&self) {
         let (long_grace, short_grace) = (LONG_OVERDUE_GRACE_NANOS, SHORT_OVERDUE_GRACE_NANOS);
-        // Both `Relaxed`: an independent word. The compare-and-swap fails if a report has disabled
-        // further reports.
-        let _ = self.overdue_grace_nanos.compare_exchange(
+        // Both `Relaxed`: the number orders nothing. The compare-and-swap fails if a report has
+        // disabled further reports.
+        let _ = self.overdue_grace_nanos.0.compare_exchange(
             long_grace,
             short_grace,
             Ordering::Relaxed,
@@ -193,13 +201,13 @@ impl Gauges {
     }
 
     /// Returns true if the caller must report a timer that has been overdue for `overdue_nanos`.
-    /// After a call has returned true, all calls return false until `set_overdue_grace` is called.
+    /// After a call has returned true, all calls return false until `overdue_grace_nanos` is set.
     pub(crate) fn claim_undriven_report(&self, overdue_nanos: u64) -> bool {
-        // Both `Relaxed`: no other data depends on this word. If several threads swap, only one of
-        // them gets the old grace period, and reports.
+        // Relaxed: the number orders nothing. If several threads swap, only one of them gets the
+        // old grace period, and reports.
         self.is_publishing()
-            && overdue_nanos >= self.overdue_grace_nanos.load(Ordering::Relaxed)
-            && self.overdue_grace_nanos.swap(u64::MAX, Ordering::Relaxed) != u64::MAX
+            && overdue_nanos >= self.overdue_grace_nanos.get()
+            && self.overdue_grace_nanos.0.swap(u64::MAX, Ordering::Relaxed) != u64::MAX
     }
 
     /// Publishes the deadline of a remote request that no turn has handled. Readers assume that the
@@ -222,65 +230,30 @@ impl Gauges {
     }
 
     #[inline]
-    pub(crate) fn raise_longest_turn(&self, nanos: u64) {
-        // Relaxed: an independent word that only the owner writes.
-        if self.is_publishing() && nanos > self.longest_turn_nanos.load(Ordering::Relaxed) {
-            self.longest_turn_nanos.store(nanos, Ordering::Relaxed);
-        }
-    }
-
-    #[inline]
-    pub(crate) fn record_lateness(&self, cause: LateCause, nanos: u64) {
-        if self.is_publishing() {
-            self.lateness_by_cause[cause as usize].add_duration(nanos);
-        }
-    }
-
-    pub(crate) fn record_callback_duration(&self, nanos: u64) {
-        if self.is_publishing() {
-            self.callback_durations.add_duration(nanos);
-        }
-    }
-
-    #[inline]
     pub(crate) fn occupancy_is_requested(&self) -> bool {
-        // Relaxed: the owner may see a request a little later.
-        !IS_LOOM && self.occupancy_requested.load(Ordering::Relaxed) != 0
+        !IS_LOOM && self.occupancy_requested.get() != 0
     }
 
     pub(crate) fn publish_occupancy(&self, occupied_slots_by_level: impl Iterator<Item = u32>) {
         for (published_count, slot_count) in
             self.occupied_slots_by_level.iter().zip(occupied_slots_by_level)
         {
-            // Relaxed: each word is read independently.
-            published_count.store(slot_count.into(), Ordering::Relaxed);
+            published_count.set(slot_count.into());
         }
-        // Relaxed: this store may erase a reader's concurrent request, which the reader's next
-        // reading repeats.
-        self.occupancy_requested.store(0, Ordering::Relaxed);
-    }
-
-    pub(crate) fn request_occupancy(&self) {
-        // Relaxed: the owner may see the request a little later.
-        self.occupancy_requested.store(1, Ordering::Relaxed);
+        // This store may erase a reader's concurrent request, which the reader's next reading
+        // repeats.
+        self.occupancy_requested.set(0);
     }
 
     /// Returns the number of occupied slots of each level, if the owner has published them.
     pub(crate) fn occupied_slots_by_level(&self) -> Option<[u64; SHARD_WHEEL_LEVELS]> {
-        // Relaxed: each word is read independently.
-        let slots =
-            self.occupied_slots_by_level.each_ref().map(|level| level.load(Ordering::Relaxed));
+        let slots = self.occupied_slots_by_level.each_ref().map(Gauge::get);
         (!slots.contains(&UNPUBLISHED_OCCUPANCY)).then_some(slots)
     }
 
     pub(crate) fn count_stall(&self) {
-        // Relaxed: an independent counter.
-        self.stall_count.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn stall_count(&self) -> u64 {
-        // Relaxed: an independent counter.
-        self.stall_count.load(Ordering::Relaxed)
+        // Relaxed: the number orders nothing.
+        self.stall_count.0.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn counts(&self) -> Counts {
@@ -288,11 +261,6 @@ impl Gauges {
             refresh_counts();
         }
         Counts::from_words(self.counts.read())
-    }
-
-    pub(crate) fn longest_turn_nanos(&self) -> u64 {
-        // Relaxed: an independent word.
-        self.longest_turn_nanos.load(Ordering::Relaxed)
     }
 
     pub(crate) fn turn_state(&self) -> TurnState {
@@ -323,7 +291,7 @@ mod tests {
             (gauges.occupancy_is_requested(), gauges.occupied_slots_by_level()),
             (false, None)
         );
-        gauges.request_occupancy();
+        gauges.occupancy_requested.set(1);
         assert!(gauges.occupancy_is_requested());
         gauges.publish_occupancy(0..);
         assert!(

@@ -192,7 +192,7 @@ impl ThreadWheel {
             sampler: CallbackSampler { one_in, countdown: Cell::new(one_in) },
         };
         thread_wheel.mark_undriven();
-        thread_wheel.shared.gauges.set_overdue_grace(SHORT_OVERDUE_GRACE_NANOS);
+        thread_wheel.shared.gauges.overdue_grace_nanos.set(SHORT_OVERDUE_GRACE_NANOS);
         Ok(thread_wheel)
     }
 
@@ -407,7 +407,7 @@ impl ThreadWheel {
             self.shared.gauges.extend_overdue_grace();
         } else {
             self.enter_undriven_state(DriverState::NoDriverExpected);
-            self.shared.gauges.set_overdue_grace(SHORT_OVERDUE_GRACE_NANOS);
+            self.shared.gauges.overdue_grace_nanos.set(SHORT_OVERDUE_GRACE_NANOS);
         }
     }
 
@@ -679,7 +679,7 @@ impl ThreadWheel {
         self.shared.hooks.catch_panic(PanicPlace::Callback, || claimed.run_callback());
         if let Some(start_nanos) = start_nanos {
             let nanos = self.shared.clock.nanos().saturating_sub(start_nanos);
-            self.shared.gauges.record_callback_duration(nanos);
+            self.shared.gauges.callback_durations.add_duration(nanos);
         }
         if claimed.run.is_periodic() {
             self.rearm_or_end(claimed);

@@ -174,7 +174,7 @@ pub struct WheelLevel {
 
 impl ShardMetrics {
     pub(crate) fn read_and_request_levels(shared: &Shared) -> Self {
-        shared.gauges.request_occupancy();
+        shared.gauges.occupancy_requested.set(1);
         Self::of(shared)
     }
 
@@ -207,13 +207,13 @@ impl ShardMetrics {
             counts,
             loop_lateness: gauges.lateness_by_cause[LateCause::LateTurn as usize].read(),
             leftover_lateness: gauges.lateness_by_cause[LateCause::UnfinishedTurn as usize].read(),
-            longest_turn: Duration::from_nanos(gauges.longest_turn_nanos()),
+            longest_turn: Duration::from_nanos(gauges.longest_turn_nanos.get()),
             overdue: Duration::from_nanos(
                 pending_turn_due.map_or(0, |due| now.saturating_sub(due)),
             ),
             callback_durations: gauges.callback_durations.read(),
             levels: levels.map(make_level).collect(),
-            stalls: gauges.stall_count(),
+            stalls: gauges.stall_count.get(),
         }
     }
 }

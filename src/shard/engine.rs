@@ -785,7 +785,8 @@ impl<T> Engine<T> {
             }
             if stats.turn_length_is_unmeasured.replace(false) {
                 let end = now.max(self.clock.latest_reading.min);
-                gauges.raise_longest_turn(end.saturating_sub(self.clock.turn_start));
+                let length = end.saturating_sub(self.clock.turn_start);
+                gauges.longest_turn_nanos.set(gauges.longest_turn_nanos.get().max(length));
             }
         }
         sleep_end.map(|nanos| self.clock.time_until(nanos, now))

@@ -114,7 +114,7 @@ impl<T> Shard<T> {
     /// ```
     pub fn with_config(config: Config) -> Result<Self, ConfigError> {
         let mut engine = Engine::new(config, Slab::new(), |_| ())?;
-        engine.shared.gauges.set_overdue_grace(LONG_OVERDUE_GRACE_NANOS);
+        engine.shared.gauges.overdue_grace_nanos.set(LONG_OVERDUE_GRACE_NANOS);
         // Allows no adds yet, so that the first add checks whether the loop has begun.
         let _ = engine.grant_add_allowance(0);
         Ok(Self { engine })

@@ -84,6 +84,7 @@ impl Stats {
                 // lateness.
                 (false, false) => return,
             };
-        gauges.record_lateness(cause, clock.turn_start.saturating_sub(deadline_nanos));
+        gauges.lateness_by_cause[cause as usize]
+            .add_duration(clock.turn_start.saturating_sub(deadline_nanos));
     }
 }
