@@ -27,7 +27,7 @@ const MODULE_ORDER: &[(&str, &str)] = &[
         "call_site state mailbox parker reclaim callback slab admission descriptor hooks shared registry handle",
     ),
     ("metrics", "live_timers watchdog export"),
-    ("shard", "expired stats sleep engine"),
+    ("shard", "expired sleep engine"),
     ("local", "client thread_wheel shard_ref reusable_timer drained_timer timer_fd cores"),
     ("purgatory", "operation hash records table group"),
     (

@@ -12,7 +12,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::stats::Stats;
 use crate::{
     clock::{
         Reading, ShardClock,
@@ -32,7 +31,7 @@ use crate::{
         state::{Cancel, ClaimOutcome, CloseOutcome, ConsumedMessage, FreeWhen, TimerKind},
     },
     error::{AddErrorReason, ConfigError},
-    gauges::Counts,
+    gauges::{Counts, LateCause},
     limits::{
         COUNTS_PUBLISH_INTERVAL_TURNS, INDEX_MAX, LONG_SLEEP_NANOS, MESSAGES_PER_TURN_MAX,
         OWNER_GENERATION_MAX, REMOTE_GENERATION_BIT, SHARD_WHEEL_LEVEL_BITS, SHARD_WHEEL_LEVELS,
@@ -74,6 +73,36 @@ pub(crate) struct Engine<T> {
     on_handed_back: fn(&mut T),
 }
 
+/// The counts of a shard's owner, and the turns at which the owner must publish them.
+#[derive(Debug, Default)]
+pub(super) struct Stats {
+    /// The counts, except `live`, `uncollected`, `queued`, `panicked`, `relinked` and
+    /// `clock_regressions`, which stay zero here.
+    pub(super) counts: Counts,
+    /// The number of live timers, in 32 bits, so that the compiler cannot load it together with a
+    /// 64-bit counter. A joint load would stall after a recent store to only one of the two.
+    pub(super) live_count: u32,
+    /// The live count last published to `AdmissionLimit`, plus the number of remote timers admitted
+    /// since. Has no meaning in a shard without a limit.
+    published_live_count: Cell<u64>,
+    pub(super) is_in_pass: bool,
+    /// True if the previous pass left entries or messages unprocessed, or was abandoned. Also true
+    /// after an add to a full shard has consumed messages, because other messages may remain.
+    last_pass_left_work: bool,
+    /// Turns up to this number may skip the pass. A turn with a higher number must begin a pass,
+    /// which publishes the counts. Zero if the next turn must begin a pass, because work may remain
+    /// or a pass was requested.
+    skip_passes_until_turn: Cell<u64>,
+    /// True from the beginning of a pass until the length of its turn is measured.
+    turn_length_is_unmeasured: Cell<bool>,
+    /// A sum of counters, and the number of messages in the backlog, at the latest publication.
+    /// `Engine::publish_counts` publishes the counts again only if either has changed.
+    last_published_digest: Cell<(u64, u32)>,
+    /// From the turn of this number on, the end of a pass publishes the counts. Zero before a loop
+    /// begins to drive the shard, and after a thread's wheel has lost its last driver.
+    next_publish_turn: Cell<u64>,
+}
+
 /// A step of a pass in which the caller runs user code. During this step, a thread's wheel must not
 /// borrow its engine.
 #[must_use]
@@ -98,6 +127,23 @@ pub(crate) struct TimerAtClose<T> {
     /// The deadline, in nanoseconds of the clock.
     pub(crate) due: u64,
     pub(crate) payload: T,
+}
+
+impl Stats {
+    #[inline]
+    fn count_cancelled(&mut self) {
+        self.counts.cancelled += 1;
+        self.live_count -= 1;
+    }
+
+    /// Counts the admission of a remotely added timer. The timer keeps the room that its adder has
+    /// reserved.
+    #[inline]
+    fn count_admitted(&mut self) {
+        self.counts.added += 1;
+        self.live_count += 1;
+        *self.published_live_count.get_mut() += 1;
+    }
 }
 
 impl<T> TimersAtClose<T> {
@@ -629,9 +675,10 @@ impl<T> Engine<T> {
             match node.state().claim() {
                 ClaimOutcome::Claimed(run) => {
                     let due = self.clock.tick_length.tick_start_nanos(deadline);
-                    self.stats.count_run(run.is_periodic());
-                    self.stats.publish_lateness(due, &self.clock, &self.shared.gauges);
-                    return Some(node.to_claimed_timer(run, due));
+                    let claimed = node.to_claimed_timer(run, due);
+                    self.count_run(&claimed);
+                    self.publish_lateness(due);
+                    return Some(claimed);
                 }
                 ClaimOutcome::NewDeadline { is_periodic } => {
                     self.stats.counts.remote_resets += 1;
@@ -712,13 +759,37 @@ impl<T> Engine<T> {
     /// pass had already reached. Lets remote adds use the room of the timer.
     #[inline]
     fn count_already_due_run(&mut self, claimed: &ClaimedTimer<T>, deadline: u64) {
-        self.stats.count_run(claimed.run.is_periodic());
+        self.count_run(claimed);
         self.publish_live_count();
         // A deadline of zero means "run at once", which is never late.
-        let deadline_nanos = self.clock.tick_length.tick_start_nanos(deadline);
-        if deadline_nanos > 0 {
-            self.stats.publish_lateness(deadline_nanos, &self.clock, &self.shared.gauges);
+        if deadline > 0 {
+            self.publish_lateness(self.clock.tick_length.tick_start_nanos(deadline));
         }
+    }
+
+    /// Counts a run, and if the timer is one-shot, also counts the timer as fired.
+    #[inline]
+    fn count_run(&mut self, claimed: &ClaimedTimer<T>) {
+        self.stats.counts.runs += 1;
+        if !claimed.run.is_periodic() {
+            self.stats.counts.fired += 1;
+            self.stats.live_count -= 1;
+        }
+    }
+
+    /// Publishes the lateness of a timer that fires now and was due at `due`.
+    #[inline]
+    fn publish_lateness(&self, due: u64) {
+        let is_due_since_last_pass = due > self.clock.turn_start_before_last_pass;
+        let cause = match (is_due_since_last_pass, self.stats.last_pass_left_work) {
+            (true, _) => LateCause::LateTurn,
+            (false, true) => LateCause::UnfinishedTurn,
+            // The timer was added or reset after its deadline, so the loop did not cause its
+            // lateness.
+            (false, false) => return,
+        };
+        let lateness = self.clock.turn_start.saturating_sub(due);
+        self.shared.gauges.lateness_by_cause[cause as usize].add_duration(lateness);
     }
 
     /// Finishes the run of a claimed timer. Frees the timer's node, unless a message about the
