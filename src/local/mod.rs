@@ -16,6 +16,7 @@ pub(crate) mod timer_fd;
 use std::{
     fmt,
     marker::PhantomData,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -720,7 +721,7 @@ impl LocalTimer {
     /// ```
     #[track_caller]
     pub fn shard_ref(self) -> ShardRef {
-        match ThreadWheel::with(ThreadWheel::shard_ref) {
+        match ThreadWheel::with(|wheel| ShardRef { shared: Arc::clone(&wheel.shared) }) {
             Ok(shard) => shard,
             Err(reason) => panic!("no wheel to refer to: {reason}"),
         }

@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{ClientId, DrainedTimer, ShardRef, Turn, WheelClient, client::Clients};
+use super::{ClientId, DrainedTimer, Turn, WheelClient, client::Clients};
 use crate::{
     config::Config,
     cross_core::{
@@ -138,7 +138,7 @@ pub(crate) struct ThreadWheel {
     clients: RefCell<Clients>,
     /// True if the purgatories must send their queued messages before a sleep or at the end of a
     /// turn.
-    flush_is_requested: Cell<bool>,
+    pub(crate) flush_is_requested: Cell<bool>,
     /// True if the purgatories must free surplus memory at the end of a turn or before a long
     /// sleep.
     trim_is_requested: Cell<bool>,
@@ -147,26 +147,10 @@ pub(crate) struct ThreadWheel {
     /// `end_sleep_for_deadline_slow`. At first and after `mark_undriven`, the value is `u64::MAX`,
     /// so that adds and resets check for overdue timers.
     announced_sleep_end: Cell<u64>,
-    sampler: CallbackSampler,
-}
-
-/// Selects one in every `one_in` callbacks for measurement; zero selects none.
-struct CallbackSampler {
-    one_in: u32,
-    /// When the countdown reaches zero, the sampler selects the callback and restarts at `one_in`.
-    countdown: Cell<u32>,
-}
-
-impl CallbackSampler {
-    #[inline]
-    fn must_measure_next(&self) -> bool {
-        if self.one_in == 0 {
-            return false;
-        }
-        let remaining = self.countdown.get() - 1;
-        self.countdown.set(if remaining == 0 { self.one_in } else { remaining });
-        remaining == 0
-    }
+    /// Callbacks are measured once in every `sample_one_in`; zero means never.
+    sample_one_in: u32,
+    /// The number of callbacks up to the next measured one.
+    callbacks_until_sample: Cell<u32>,
 }
 
 /// The value of `announced_sleep_end` while the thread is known to be awake.
@@ -174,7 +158,7 @@ const KNOWN_AWAKE: u64 = 0;
 
 impl ThreadWheel {
     fn new(config: Config) -> Result<Self, ConfigError> {
-        let one_in = config.sample_one_in;
+        let sample_one_in = config.sample_one_in;
         let engine = Engine::new(config, Slab::for_callbacks(), Callback::note_wheel_end)?;
         let shared = Arc::clone(&engine.shared);
         let thread_wheel = Self {
@@ -189,7 +173,8 @@ impl ThreadWheel {
             flush_is_requested: Cell::new(false),
             trim_is_requested: Cell::new(false),
             announced_sleep_end: Cell::new(u64::MAX),
-            sampler: CallbackSampler { one_in, countdown: Cell::new(one_in) },
+            sample_one_in,
+            callbacks_until_sample: Cell::new(sample_one_in),
         };
         thread_wheel.mark_undriven();
         thread_wheel.shared.gauges.overdue_grace_nanos.set(SHORT_OVERDUE_GRACE_NANOS);
@@ -335,7 +320,7 @@ impl ThreadWheel {
         let schedule = engine.schedule_for(when, kind);
         let handle = engine.insert(schedule, kind, call_site, callback)?;
         drop(engine);
-        if self.may_be_asleep() {
+        if self.announced_sleep_end.get() != KNOWN_AWAKE {
             self.end_sleep_for_timer(handle);
         }
         Ok(handle)
@@ -624,8 +609,9 @@ impl ThreadWheel {
         if thread_wheel.with_engine(|engine| engine.backlog.may_have_low_priority_messages()) {
             thread_wheel.consume_messages(&mut fired, &mut collected);
         }
-        let next_turn_needs_pass =
-            thread_wheel.needs_flush_or_trim() && thread_wheel.flush_and_trim_clients();
+        let next_turn_needs_pass = (thread_wheel.flush_is_requested.get()
+            || thread_wheel.trim_is_requested.get())
+            && thread_wheel.flush_and_trim_clients();
         thread_wheel.with_engine(|engine| {
             let behind = engine.end_pass();
             if next_turn_needs_pass {
@@ -675,7 +661,14 @@ impl ThreadWheel {
     /// finish its run.
     #[inline(always)]
     fn run_callback(&self, claimed: ClaimedTimer<Callback>) -> Option<ClaimedTimer<Callback>> {
-        let start_nanos = self.sampler.must_measure_next().then(|| self.shared.clock.nanos());
+        let mut start_nanos = None;
+        if self.sample_one_in > 0 {
+            self.callbacks_until_sample.update(|remaining| remaining - 1);
+            if self.callbacks_until_sample.get() == 0 {
+                self.callbacks_until_sample.set(self.sample_one_in);
+                start_nanos = Some(self.shared.clock.nanos());
+            }
+        }
         self.shared.hooks.catch_panic(PanicPlace::Callback, || claimed.run_callback());
         if let Some(start_nanos) = start_nanos {
             let nanos = self.shared.clock.nanos().saturating_sub(start_nanos);
@@ -702,17 +695,10 @@ impl ThreadWheel {
         }
     }
 
-    /// Publishes the number of live timers after a cancel, unless the thread is known to be awake:
-    /// the next turn of an awake thread publishes the number.
-    #[inline]
-    pub(super) fn publish_live_count_unless_awake(&self) {
-        if self.may_be_asleep() {
-            self.publish_live_count_to_admission();
-        }
-    }
-
+    /// Publishes the number of live timers after a cancel. If the thread is awake, its next turn
+    /// publishes the number.
     #[cold]
-    fn publish_live_count_to_admission(&self) {
+    fn publish_live_count(&self) {
         self.with_engine(|engine| {
             // Remote adds may need the room that the cancel has freed.
             engine.publish_live_count();
@@ -736,7 +722,15 @@ impl ThreadWheel {
         if !self.try_mark_driven() && matches!(self.driver_state.get(), DriverState::Ended) {
             return None;
         }
-        let (sleep_end, ends_on_cancel) = self.sleep_end_after_trim();
+        let (mut sleep_end, ends_on_cancel, is_long) =
+            self.with_engine(Engine::sleep_end_after_trim);
+        if is_long {
+            self.trim_clients(true);
+            // If a client has more memory to free, the sleep lasts only a second.
+            if self.trim_is_requested.get() {
+                sleep_end = Some(self.with_engine(|engine| engine.shortest_long_sleep_end()));
+            }
+        }
         before_announcement(sleep_end);
         self.announced_sleep_end.set(sleep_end.unwrap_or(u64::MAX));
         let timeout = self.publish_next_due(sleep_end);
@@ -745,7 +739,7 @@ impl ThreadWheel {
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.flush_clients();
-        if self.flush_is_pending() {
+        if self.flush_is_requested.get() {
             return Some(self.shared.clock.now());
         }
         self.with_engine(|engine| engine.next_turn_instant())
@@ -790,22 +784,7 @@ impl ThreadWheel {
     /// have queued messages during the previous flush.
     fn publish_next_due(&self, next_turn: Option<u64>) -> Option<Duration> {
         let timeout = self.with_engine(|engine| engine.publish_next_due(next_turn));
-        if self.flush_is_pending() { Some(Duration::ZERO) } else { timeout }
-    }
-
-    /// Returns the end of the loop's next sleep, and true if a remote cancel must end the sleep.
-    /// Before a sleep of a second or more, frees spare memory. If a client has more memory to free,
-    /// the sleep lasts only a second.
-    fn sleep_end_after_trim(&self) -> (Option<u64>, bool) {
-        let (mut sleep_end, ends_on_cancel, is_long) =
-            self.with_engine(Engine::sleep_end_after_trim);
-        if is_long {
-            self.trim_clients(true);
-            if self.trim_is_requested.get() {
-                sleep_end = Some(self.with_engine(|engine| engine.shortest_long_sleep_end()));
-            }
-        }
-        (sleep_end, ends_on_cancel)
+        if self.flush_is_requested.get() { Some(Duration::ZERO) } else { timeout }
     }
 
     /// Ends the wheel, and returns the pending timers. The caller must not be in a turn.
@@ -857,16 +836,6 @@ impl ThreadWheel {
     }
 
     #[inline]
-    pub(crate) fn flush_is_pending(&self) -> bool {
-        self.flush_is_requested.get()
-    }
-
-    #[inline]
-    fn needs_flush_or_trim(&self) -> bool {
-        self.flush_is_requested.get() || self.trim_is_requested.get()
-    }
-
-    #[inline]
     pub(super) fn flush_clients(&self) {
         if self.flush_is_requested.replace(false) {
             self.for_each_client(|client| client.flush_messages());
@@ -890,23 +859,13 @@ impl ThreadWheel {
     fn flush_and_trim_clients(&self) -> bool {
         self.flush_clients();
         self.trim_clients(false);
-        self.needs_flush_or_trim()
+        self.flush_is_requested.get() || self.trim_is_requested.get()
     }
 
     #[cold]
     fn for_each_client(&self, mut action: impl FnMut(&dyn WheelClient)) {
         let ids = self.clients.borrow().ids_up_to_last();
         ids.filter_map(|id| self.clients.borrow().get(id)).for_each(|client| action(&*client));
-    }
-
-    pub(super) fn shard_ref(&self) -> ShardRef {
-        ShardRef { shared: Arc::clone(&self.shared) }
-    }
-
-    /// Returns true unless the thread is known to be awake.
-    #[inline]
-    pub(super) fn may_be_asleep(&self) -> bool {
-        self.announced_sleep_end.get() != KNOWN_AWAKE
     }
 
     #[cold]
@@ -921,7 +880,7 @@ impl ThreadWheel {
     /// deadline.
     #[inline]
     pub(super) fn end_sleep_for_deadline(&self, nanos: u64) {
-        if self.may_be_asleep() {
+        if self.announced_sleep_end.get() != KNOWN_AWAKE {
             self.end_sleep_for_deadline_slow(nanos);
         }
     }
@@ -953,7 +912,9 @@ impl ThreadWheel {
             if let Err(answer) = wheel.with_engine(|engine| engine.cancel(handle, take_callback)) {
                 return answer;
             }
-            wheel.publish_live_count_unless_awake();
+            if wheel.announced_sleep_end.get() != KNOWN_AWAKE {
+                wheel.publish_live_count();
+            }
             if callback.is_some() {
                 // The assignment drops the callback without moving it again.
                 wheel.shared.hooks.catch_panic(PanicPlace::Drop, || callback = None);
@@ -996,7 +957,7 @@ impl ThreadWheel {
     #[inline]
     pub(crate) fn end_sleep_for_client_timer(timer: LocalHandle) {
         let _ = Self::with(|thread_wheel| {
-            if thread_wheel.may_be_asleep() {
+            if thread_wheel.announced_sleep_end.get() != KNOWN_AWAKE {
                 thread_wheel.end_sleep_for_timer(timer.handle);
             }
         });
@@ -1015,8 +976,8 @@ impl ThreadWheel {
         let mut engine = thread_wheel.engine.borrow_mut();
         let result = engine.cancel_private(handle, take_callback);
         drop(engine);
-        if result.is_some() {
-            thread_wheel.publish_live_count_unless_awake();
+        if result.is_some() && thread_wheel.announced_sleep_end.get() != KNOWN_AWAKE {
+            thread_wheel.publish_live_count();
         }
         result
     }

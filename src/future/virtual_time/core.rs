@@ -218,7 +218,7 @@ impl Tasks {
             Step::Turn => {
                 // If this turn sends purgatory messages, other cores need a turn to receive them.
                 let flush_is_pending =
-                    || ThreadWheel::with(ThreadWheel::flush_is_pending).unwrap_or(false);
+                    || ThreadWheel::with(|wheel| wheel.flush_is_requested.get()) == Ok(true);
                 let sends_messages = flush_is_pending();
                 let turn = local_timer().turn();
                 sends_messages
