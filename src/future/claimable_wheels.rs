@@ -322,7 +322,7 @@ impl ClaimableWheel {
     /// attempts to claim the wheel fail.
     pub(super) fn try_reset_to_nanos(&self, handle: TimerHandle, nanos: u64) -> Option<bool> {
         let mut claimed_wheel = self.claim_with_retries()?;
-        let is_reset = claimed_wheel.engine.reset_to_nanos(handle, nanos);
+        let is_reset = claimed_wheel.engine.reset(handle, |_| nanos).is_some();
         if is_reset {
             self.release_and_wake_driver_for(
                 claimed_wheel,

@@ -273,13 +273,7 @@ impl ThreadWheel {
         compute_due: impl FnOnce(&mut Engine<Callback>) -> u64,
     ) -> Option<u64> {
         let new_due = Self::with(|thread_wheel| {
-            let mut engine = thread_wheel.engine.borrow_mut();
-            engine.prefetch_node_before_reset(handle);
-            let due = compute_due(&mut engine);
-            if !engine.reset_to_nanos(handle, due) {
-                return None;
-            }
-            drop(engine);
+            let due = thread_wheel.with_engine(|engine| engine.reset(handle, compute_due))?;
             thread_wheel.end_sleep_for_deadline(due);
             Some(due)
         });

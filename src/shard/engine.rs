@@ -422,33 +422,33 @@ impl<T> Engine<T> {
         self.stats.count_cancelled();
     }
 
-    /// Prefetches the node of a timer that is about to be reset, so that its cache miss overlaps
-    /// the caller's reading of the clock.
+    /// Resets a timer of this shard to the deadline that `compute_due` returns, in nanoseconds of
+    /// the clock. Returns this deadline, or `None` if the timer has ended or is running.
     #[inline(always)]
-    pub(crate) fn prefetch_node_before_reset(&self, handle: TimerHandle) {
+    #[must_use = "a timer that was not reset has ended or is running"]
+    pub(crate) fn reset(
+        &mut self,
+        handle: TimerHandle,
+        compute_due: impl FnOnce(&mut Self) -> u64,
+    ) -> Option<u64> {
+        // Prefetches the node, so that its cache miss overlaps a reading of the clock.
         if self.wheel.should_prefetch() {
             prefetch(self.nodes.entry(handle.index()).state());
         }
-    }
-
-    /// Changes the deadline of a timer of this shard to `due`, in nanoseconds of the clock. Returns
-    /// false if the timer has ended or is running.
-    #[inline(always)]
-    #[must_use = "a timer that was not reset has ended or is running"]
-    pub(crate) fn reset_to_nanos(&mut self, handle: TimerHandle, due: u64) -> bool {
+        let due = compute_due(self);
         let node = self.nodes.entry(handle.index());
         if handle.generation & REMOTE_GENERATION_BIT != 0
             || !node.state().is_linked_one_shot(handle.generation)
         {
-            return self.reset_slow(handle, due);
+            return self.reset_slow(handle, due).then_some(due);
         }
         // A concurrent remote cancel takes effect after this reset.
         self.stats.counts.resets += 1;
         self.wheel.reset(&self.nodes, node, self.clock.tick_length.deadline_tick(due));
-        true
+        Some(due)
     }
 
-    /// Resets a timer that [`reset_to_nanos`](Self::reset_to_nanos) cannot reset on its fast path,
+    /// Resets a timer that [`reset`](Self::reset) cannot reset on its fast path,
     /// such as a periodic, remotely added or remotely reset timer.
     #[inline(never)]
     fn reset_slow(&mut self, handle: TimerHandle, due: u64) -> bool {

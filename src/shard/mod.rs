@@ -298,9 +298,7 @@ impl<T> Shard<T> {
         if handle.shard() != self.engine.handle_template.shard() {
             return false;
         }
-        self.engine.prefetch_node_before_reset(handle);
-        let due = self.engine.deadline_nanos(when.into());
-        self.engine.reset_to_nanos(handle, due)
+        self.engine.reset(handle, |engine| engine.deadline_nanos(when.into())).is_some()
     }
 
     /// Changes the period of a periodic timer of this shard, but not the time of its next expiry,

@@ -138,7 +138,7 @@ fn a_reset_before_admission_counts_the_period_from_the_reset() {
     let timer = TimerHandle::new(shard.engine.shared.number, armed.index, armed.generation);
     clock.set(Duration::from_micros(5_400));
     shard.engine.clock.latest_reading = Reading { min: 5_400_000, max: 5_400_300 };
-    assert!(shard.engine.reset_to_nanos(timer, 5_400_000 - 999_999));
+    assert!(shard.engine.reset(timer, |_| 5_400_000 - 999_999).is_some());
     shard.turn();
     assert!(shard.next_expiry().is_some() && shard.next_expiry().is_none());
     let next = clock.elapsed() + shard.time_left(timer).expect("it is pending");
