@@ -15,7 +15,7 @@ use std::{
 use super::{CatchDropPanic, ShardRef, local_timer};
 use crate::{
     config::Config,
-    cross_core::hooks::{Hooks, PanicPlace},
+    cross_core::hooks::PanicPlace,
     error::ConfigError,
     limits::SHARDS_MAX,
     util::{
@@ -116,12 +116,6 @@ struct StopState {
     wakers: Mutex<BTreeMap<u64, Waker>>,
 }
 
-impl CoresShared {
-    fn hooks_of(&self, thread_index: usize) -> &Hooks {
-        &self.shards[thread_index].shared.hooks
-    }
-}
-
 /// The number of messages that one stop request sends to a thread; the callback of each message
 /// sends the next.
 ///
@@ -158,7 +152,7 @@ impl Drop for ThreadStopRequest {
         // this store, or `wakers` contains the future's waker.
         stop_state.is_processed.store(true, Ordering::Relaxed);
         let wakers = mem::take(&mut *lock(&stop_state.wakers));
-        let hooks = self.shared.hooks_of(self.thread_index);
+        let hooks = &self.shared.shards[self.thread_index].shared.hooks;
         for waker in wakers.into_values() {
             hooks.catch_panic(PanicPlace::Callback, || waker.wake());
         }
@@ -190,7 +184,7 @@ impl StopWaiter<'_> {
     }
 
     fn drop_catching_panic(&self, waker: Option<Waker>) {
-        self.core.shared.hooks_of(self.core.index).drop_catching_panic(waker);
+        self.core.shared.shards[self.core.index].shared.hooks.drop_catching_panic(waker);
     }
 }
 
