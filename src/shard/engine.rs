@@ -34,14 +34,13 @@ use crate::{
     gauges::{Counts, LateCause},
     limits::{
         COUNTS_PUBLISH_INTERVAL_TURNS, INDEX_MAX, LONG_SLEEP_NANOS, MESSAGES_PER_TURN_MAX,
-        OWNER_GENERATION_MAX, REMOTE_GENERATION_BIT, SHARD_WHEEL_LEVEL_BITS, SHARD_WHEEL_LEVELS,
-        SHORT_OVERDUE_GRACE_NANOS, SLAB_TRIMS_PER_PASS_MAX, SLAB_TRIMS_PER_SLEEP_MAX,
-        WAKE_AT_QUEUED_MESSAGES,
+        OWNER_GENERATION_MAX, REMOTE_GENERATION_BIT, SHORT_OVERDUE_GRACE_NANOS,
+        SLAB_TRIMS_PER_PASS_MAX, SLAB_TRIMS_PER_SLEEP_MAX, WAKE_AT_QUEUED_MESSAGES,
     },
     metrics::ShardMetrics,
     trace::UndrivenReason,
     util::{pages::as_u32, panics::catch_panic_silently, prefetch::prefetch},
-    wheel::{Entry, RawWheel, Storage},
+    wheel::{Entry, RawWheel, ShardLevels, Storage},
     when::{RequestedTime, When},
 };
 
@@ -56,7 +55,7 @@ pub(crate) struct Engine<T> {
     add_allowance_end: u64,
     /// The owner's view of the nodes in `shared`.
     pub(super) nodes: OwnerSlab<T>,
-    pub(crate) wheel: RawWheel<SHARD_WHEEL_LEVEL_BITS, SHARD_WHEEL_LEVELS>,
+    pub(crate) wheel: RawWheel<ShardLevels>,
     pub(super) clock: ShardClock,
     /// [`Config::drop_cancelled_within`] in nanoseconds.
     drop_cancelled_within_nanos: u64,

@@ -8,17 +8,16 @@ use super::{
     storage::{Entry, Location, Storage},
 };
 
-impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
+impl<G: Geometry> RawWheel<G> {
     /// Panics if an invariant is broken. `indices` must include all linked entries.
     pub(super) fn check(&self, storage: &impl Storage, indices: impl Iterator<Item = u32>) {
         assert!(self.current_tick <= self.pass_end, "`current_tick` is past the end of the pass");
         let check_level = |level| -> usize {
-            let slots = Geometry::<LEVEL_BITS, LEVELS>::slot_indices_of_level(level);
+            let slots = G::slot_indices_of_level(level);
             slots.map(|slot| self.check_slot(storage, level, slot)).sum()
         };
-        let entry_count: usize = (0..LEVELS).map(check_level).sum();
-        let late_entries =
-            self.slots.entries_of(storage, Geometry::<LEVEL_BITS, LEVELS>::LATE_SLOT);
+        let entry_count: usize = (0..G::LEVEL_COUNT).map(check_level).sum();
+        let late_entries = self.slots.entries_of(storage, G::LATE_SLOT);
         for &index in &late_entries {
             assert!(
                 storage.entry(index).deadline().get() >= self.pass_end,
@@ -61,7 +60,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     }
 
     /// Checks one slot and counts its entries.
-    fn check_slot(&self, storage: &impl Storage, level: usize, slot: u32) -> usize {
+    fn check_slot(&self, storage: &impl Storage, level: u32, slot: u32) -> usize {
         let entries = self.slots.entries_of(storage, slot);
         let is_marked = self.slots.first_occupied(slot..slot + 1).is_some();
         assert_eq!(is_marked, !entries.is_empty(), "the bit of slot {slot}");
@@ -92,25 +91,18 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// Checks that `level` covers an entry's slot, that a pass will visit the slot, and that the
     /// slot starts at or before the deadline. A `FIRST_LEVEL` entry's slot must start exactly at
     /// the deadline.
-    fn check_entry(&self, level: usize, slot: u32, deadline: u64, location: Location) {
-        let current = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, self.current_tick);
-        let current_slot = Geometry::<LEVEL_BITS, LEVELS>::slot_indices_of_level(level).start
-            + Geometry::<LEVEL_BITS, LEVELS>::position_in_ring(level, current);
-        let slots_ahead = u64::from(Geometry::<LEVEL_BITS, LEVELS>::position_in_ring(
-            level,
-            u64::from(slot.wrapping_sub(current_slot)),
-        ));
-        let start = Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, current + slots_ahead);
+    fn check_entry(&self, level: u32, slot: u32, deadline: u64, location: Location) {
+        let current = G::slot_number(level, self.current_tick);
+        let current_slot = G::slot_index(level, current);
+        let slots_ahead =
+            u64::from(G::position_in_ring(level, u64::from(slot.wrapping_sub(current_slot))));
+        let start = G::slot_start(level, current + slots_ahead);
         assert!(start <= deadline, "the entry would fire late");
         assert!(
             start == deadline || location != Location::FIRST_LEVEL,
             "the slot starts before the deadline, but the entry is `FIRST_LEVEL`"
         );
-        let is_covered = Geometry::<LEVEL_BITS, LEVELS>::level_covers(
-            level,
-            self.current_tick,
-            start.max(self.current_tick),
-        );
+        let is_covered = G::level_covers(level, self.current_tick, start.max(self.current_tick));
         assert!(is_covered, "the level does not cover the slot");
         if slots_ahead == 0 {
             assert!(

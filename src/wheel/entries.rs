@@ -12,7 +12,7 @@ use core::{
 };
 
 use super::{
-    Key, RawWheel,
+    Geometry, Key, RawWheel,
     storage::{Entry, Links, Location, Storage},
 };
 use crate::{
@@ -137,9 +137,9 @@ impl<T> Entries<T> {
     /// The fast paths of this function and [`remove`](Self::remove) call only inlined functions, so
     /// they save no registers.
     #[inline(always)]
-    pub(super) fn insert<const LEVEL_BITS: u32, const LEVELS: usize>(
+    pub(super) fn insert(
         &mut self,
-        wheel: &mut RawWheel<LEVEL_BITS, LEVELS>,
+        wheel: &mut RawWheel<impl Geometry>,
         deadline: u64,
         value: T,
     ) -> Result<Key, T> {
@@ -155,9 +155,9 @@ impl<T> Entries<T> {
     }
 
     #[inline(never)]
-    fn insert_slow<const LEVEL_BITS: u32, const LEVELS: usize>(
+    fn insert_slow(
         &mut self,
-        wheel: &mut RawWheel<LEVEL_BITS, LEVELS>,
+        wheel: &mut RawWheel<impl Geometry>,
         deadline: u64,
         value: T,
     ) -> Result<Key, T> {
@@ -178,11 +178,7 @@ impl<T> Entries<T> {
 
     /// Removes an entry, and returns its value; `None` if the entry is no longer in the wheel.
     #[inline]
-    pub(super) fn remove<const LEVEL_BITS: u32, const LEVELS: usize>(
-        &mut self,
-        wheel: &mut RawWheel<LEVEL_BITS, LEVELS>,
-        key: Key,
-    ) -> Option<T> {
+    pub(super) fn remove(&mut self, wheel: &mut RawWheel<impl Geometry>, key: Key) -> Option<T> {
         if !self.entry(key.index).location().get().is_in_first_level()
             || self.place_allocator.last_freed_index != 0
         {
@@ -202,11 +198,7 @@ impl<T> Entries<T> {
     }
 
     #[inline(never)]
-    fn remove_slow<const LEVEL_BITS: u32, const LEVELS: usize>(
-        &mut self,
-        wheel: &mut RawWheel<LEVEL_BITS, LEVELS>,
-        key: Key,
-    ) -> Option<T> {
+    fn remove_slow(&mut self, wheel: &mut RawWheel<impl Geometry>, key: Key) -> Option<T> {
         let entry = self.find_entry(key)?;
         wheel.unlink(self, entry);
         // SAFETY: the entry was in the wheel until now, so its value is initialized.
@@ -216,9 +208,9 @@ impl<T> Entries<T> {
     }
 
     /// Unlinks the next due entry of the wheel's pass, and returns the entry's deadline and value.
-    pub(super) fn pop_due_entry<const LEVEL_BITS: u32, const LEVELS: usize>(
+    pub(super) fn pop_due_entry(
         &mut self,
-        wheel: &mut RawWheel<LEVEL_BITS, LEVELS>,
+        wheel: &mut RawWheel<impl Geometry>,
     ) -> Option<(u64, T)> {
         let (entry, deadline) = wheel.pop_due_entry(self)?;
         // SAFETY: the entry was in the wheel until now, so its value is initialized.
@@ -231,12 +223,7 @@ impl<T> Entries<T> {
     /// Frees an index whose value the caller has taken. `generation` is the index's generation,
     /// which the removal has already incremented.
     #[inline]
-    fn free_index<const LEVEL_BITS: u32, const LEVELS: usize>(
-        &mut self,
-        wheel: &RawWheel<LEVEL_BITS, LEVELS>,
-        index: u32,
-        generation: u32,
-    ) {
+    fn free_index(&mut self, wheel: &RawWheel<impl Geometry>, index: u32, generation: u32) {
         let previous_freed = Self::replace_last_freed(&mut self.place_allocator, index, generation);
         if previous_freed != 0 {
             self.put_in_free_list(previous_freed);

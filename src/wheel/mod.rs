@@ -33,9 +33,12 @@ mod storage;
 use alloc::vec::Vec;
 use core::{fmt, iter::FusedIterator};
 
-use self::entries::Entries;
+use self::{
+    entries::Entries,
+    level::{Geometry, Levels},
+};
 pub(crate) use self::{
-    level::coarsest_tick,
+    level::{ShardLevels, coarsest_tick},
     raw::{RawWheel, shard_level_geometry},
     storage::{Entry, Links, Location, Storage},
 };
@@ -100,7 +103,7 @@ pub(crate) use self::{
 /// assert_eq!(blinks, 10);
 /// ```
 pub struct Wheel<T, const LEVEL_BITS: u32 = 11, const LEVELS: usize = 6> {
-    raw_wheel: RawWheel<LEVEL_BITS, LEVELS>,
+    raw_wheel: RawWheel<Levels<LEVEL_BITS, LEVELS>>,
     entries: Entries<T>,
 }
 

@@ -26,16 +26,15 @@ impl Prefetcher {
     /// Checks the slot of each of the [`PREFETCHED_TICKS`] ticks after `tick`, unless an earlier
     /// call has checked the slot. Starts a walker for each checked slot that has entries.
     #[inline]
-    pub(super) fn start_walkers<const LEVEL_BITS: u32, const LEVELS: usize>(
+    pub(super) fn start_walkers<G: Geometry>(
         &mut self,
         tick: u64,
-        slots: &Slots<LEVEL_BITS, LEVELS>,
+        slots: &Slots<G>,
         storage: &impl Storage,
     ) {
         let last_tick = tick.saturating_add(PREFETCHED_TICKS as u64);
         for coming_tick in self.last_checked_tick.max(tick).saturating_add(1)..=last_tick {
-            let first_entry =
-                slots.first_entry(Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(coming_tick));
+            let first_entry = slots.first_entry(G::first_level_slot_at(coming_tick));
             if first_entry != 0 {
                 self.walker_cursors[self.next_walker] = first_entry;
                 self.next_walker = (self.next_walker + 1) % PREFETCHED_TICKS;

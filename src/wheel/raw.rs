@@ -45,20 +45,17 @@ use alloc::{boxed::Box, vec};
 use core::cell::Cell;
 
 use super::{
-    level::Geometry,
+    level::{Geometry, ShardLevels},
     prefetcher::Prefetcher,
     slot::Slots,
     storage::{Entry, Location, Storage},
 };
-use crate::limits::{
-    CASCADED_AHEAD_PER_TURN_MAX, PREFETCH_MIN_WHEEL_ENTRIES, SHARD_WHEEL_LEVEL_BITS,
-    SHARD_WHEEL_LEVELS,
-};
+use crate::limits::{CASCADED_AHEAD_PER_TURN_MAX, PREFETCH_MIN_WHEEL_ENTRIES};
 
 /// A hierarchical timing wheel that identifies its entries by index. No entry has index 0. All
 /// calls of one wheel must pass the same storage.
 #[derive(Debug)]
-pub(crate) struct RawWheel<const LEVEL_BITS: u32, const LEVELS: usize> {
+pub(crate) struct RawWheel<G> {
     /// The tick that the pass has reached. No slot that ended before this tick has entries.
     pub(crate) current_tick: u64,
     /// The final tick of the latest pass.
@@ -90,7 +87,7 @@ pub(crate) struct RawWheel<const LEVEL_BITS: u32, const LEVELS: usize> {
     pub(super) upper_entry_count: u32,
     /// How often a pass has moved an entry to another slot, except to apply a remote reset.
     pub(crate) relinked: u64,
-    pub(super) slots: Slots<LEVEL_BITS, LEVELS>,
+    pub(super) slots: Slots<G>,
 }
 
 /// The next step of the pass at tick `current_tick`.
@@ -107,35 +104,27 @@ pub(super) enum PassStage {
 /// Returns, for each level of a shard's wheel, the number of ticks per slot and the number of
 /// slots.
 pub(crate) fn shard_level_geometry() -> impl Iterator<Item = (u64, u64)> {
-    type ShardGeometry = Geometry<SHARD_WHEEL_LEVEL_BITS, SHARD_WHEEL_LEVELS>;
-    (0..SHARD_WHEEL_LEVELS).map(|level| {
-        (
-            ShardGeometry::slot_start(level, 1),
-            ShardGeometry::slot_indices_of_level(level).len() as u64,
-        )
+    (0..ShardLevels::LEVEL_COUNT).map(|level| {
+        (ShardLevels::slot_start(level, 1), ShardLevels::slot_indices_of_level(level).len() as u64)
     })
 }
 
-impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
+impl<G: Geometry> RawWheel<G> {
     pub(crate) fn starting_at(now: u64) -> Self {
         Self {
             current_tick: now,
             pass_end: now,
             idle_until: 0,
             next_slot_start_min: Cell::new(0),
-            last_first_level_tick: Geometry::<LEVEL_BITS, LEVELS>::last_first_level_tick(now),
+            last_first_level_tick: G::last_first_level_tick(now),
             pass_stage: PassStage::Done,
             is_cascade_pending: false,
             last_cascade_tick: now,
             budget: 0,
             prefetcher: Prefetcher::default(),
             len: 0,
-            upper_counts_by_slot: vec![
-                0;
-                (LEVELS - 1)
-                    * Geometry::<LEVEL_BITS, LEVELS>::SLOTS_PER_UPPER_LEVEL
-            ]
-            .into_boxed_slice(),
+            upper_counts_by_slot: vec![0; (G::LATE_SLOT - G::FIRST_LEVEL_SLOT_COUNT) as usize]
+                .into(),
             upper_entry_count: 0,
             relinked: 0,
             slots: Slots::new(),
@@ -232,7 +221,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// `FIRST_LEVEL`, or if the slot's count is at its maximum.
     #[inline]
     fn try_make_postponable(&mut self, entry: impl Entry, location: Location) -> bool {
-        let slot = Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(entry.deadline().get());
+        let slot = G::first_level_slot_at(entry.deadline().get());
         let is_postponable =
             location == Location::FIRST_LEVEL && self.slots.try_increment_postponable_count(slot);
         if is_postponable {
@@ -246,7 +235,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     #[inline(never)]
     fn relink_now<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         let is_in_first_level = entry.location().get().is_in_first_level();
-        if is_in_first_level && Slots::<LEVEL_BITS, LEVELS>::is_only_entry(entry.links()) {
+        if is_in_first_level && Slots::<G>::is_only_entry(entry.links()) {
             self.slots.unlink(storage, entry.links());
             self.link_keeping_len(storage, entry, deadline);
         } else {
@@ -290,9 +279,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             if tick > self.last_first_level_tick {
                 return self.link_in_upper_level(storage, entry, deadline, tick);
             }
-            if self.slots.try_increment_postponable_count(
-                Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(tick),
-            ) {
+            if self.slots.try_increment_postponable_count(G::first_level_slot_at(tick)) {
                 return self.link_in_first_level(
                     storage,
                     entry,
@@ -330,7 +317,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         deadline: u64,
     ) -> bool {
         debug_assert!(deadline > self.pass_end);
-        let slot = Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(deadline);
+        let slot = G::first_level_slot_at(deadline);
         if deadline > self.last_first_level_tick || !self.slots.has_room_for_postponable(slot) {
             self.reset_or_link(storage, entry, deadline);
             return false;
@@ -375,9 +362,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
 
     /// Returns how many slots of each level have entries.
     pub(crate) fn occupied_slot_counts(&self) -> impl Iterator<Item = u32> + '_ {
-        (0..LEVELS).map(|level| {
-            self.slots.count_occupied(Geometry::<LEVEL_BITS, LEVELS>::slot_indices_of_level(level))
-        })
+        (0..G::LEVEL_COUNT).map(|level| self.slots.count_occupied(G::slot_indices_of_level(level)))
     }
 
     /// Links an entry into the slot of its deadline, without updating `len`.
@@ -401,8 +386,8 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         slot_tick: u64,
         location: Location,
     ) {
-        let slot = Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(slot_tick);
         self.lower_next_slot_start_min(slot_tick);
+        let slot = G::first_level_slot_at(slot_tick);
         self.slots.link(storage, slot, entry);
         entry.deadline().set(deadline);
         entry.location().set(location);
@@ -419,8 +404,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         slot_tick: u64,
     ) {
         let slot = self.choose_upper_slot(slot_tick);
-        self.upper_counts_by_slot
-            [slot as usize - Geometry::<LEVEL_BITS, LEVELS>::FIRST_LEVEL_SLOT_COUNT] += 1;
+        self.upper_counts_by_slot[(slot - G::FIRST_LEVEL_SLOT_COUNT) as usize] += 1;
         self.upper_entry_count += 1;
         self.slots.link(storage, slot, entry);
         entry.deadline().set(deadline);
@@ -431,10 +415,10 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// link an entry into the returned slot.
     #[inline]
     fn choose_upper_slot(&mut self, tick: u64) -> u32 {
-        let level = Geometry::<LEVEL_BITS, LEVELS>::upper_level_of(self.current_tick, tick);
-        let number = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, tick);
-        self.lower_next_slot_start_min(Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, number));
-        Geometry::<LEVEL_BITS, LEVELS>::upper_slot(level, number)
+        let level = G::upper_level_of(self.current_tick, tick);
+        let number = G::slot_number(level, tick);
+        self.lower_next_slot_start_min(G::slot_start(level, number));
+        G::slot_index(level, number)
     }
 
     /// Lowers `next_slot_start_min` and `idle_until` to at most `start`, the start of a slot into
@@ -471,8 +455,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
             self.slots.update_last_late_before_unlinking(entry);
         }
         if let Some(slot) = location.upper_slot() {
-            self.upper_counts_by_slot
-                [slot as usize - Geometry::<LEVEL_BITS, LEVELS>::FIRST_LEVEL_SLOT_COUNT] -= 1;
+            self.upper_counts_by_slot[(slot - G::FIRST_LEVEL_SLOT_COUNT) as usize] -= 1;
             self.upper_entry_count -= 1;
         }
         self.slots.unlink(storage, entry.links());
@@ -513,7 +496,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         let tick = self.pass_end;
         let slot = if tick <= self.last_first_level_tick {
             self.lower_next_slot_start_min(tick);
-            Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(tick)
+            G::first_level_slot_at(tick)
         } else {
             self.choose_upper_slot(tick)
         };
@@ -549,7 +532,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
                     }
                 }
             }
-            let slot = Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(self.current_tick);
+            let slot = G::first_level_slot_at(self.current_tick);
             let first_entry = self.slots.first_entry(slot);
             if first_entry == 0 {
                 self.pass_stage = PassStage::Done;
@@ -612,7 +595,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         if self.is_cascade_pending {
             self.cascade_portions_ahead(storage);
         }
-        if self.slots.is_empty(Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(next_tick)) {
+        if self.slots.is_empty(G::first_level_slot_at(next_tick)) {
             self.update_idle_until();
         } else {
             self.pass_stage = PassStage::Expire;
@@ -627,22 +610,16 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         let enters_revolution = !self.is_in_current_revolution(new_current);
         self.current_tick = new_current;
         if enters_revolution {
-            self.last_first_level_tick =
-                Geometry::<LEVEL_BITS, LEVELS>::last_first_level_tick(new_current);
-            self.is_cascade_pending =
-                (1..LEVELS).any(|level| !self.slots.is_empty(self.upper_slot_after_current(level)));
+            self.last_first_level_tick = G::last_first_level_tick(new_current);
+            self.is_cascade_pending = (1..G::LEVEL_COUNT)
+                .any(|level| !self.slots.is_empty(self.upper_slot_after_current(level)));
         }
         if self.is_cascade_pending && new_current == self.pass_end {
             self.cascade_portions_ahead(storage);
         }
         if new_current == slot_start {
             self.pass_stage =
-                if Geometry::<LEVEL_BITS, LEVELS>::highest_level_starting_at(self.current_tick) > 0
-                {
-                    PassStage::Cascade
-                } else {
-                    PassStage::Expire
-                };
+                if enters_revolution { PassStage::Cascade } else { PassStage::Expire };
             self.start_prefetcher(storage);
         } else {
             self.update_idle_until();
@@ -656,8 +633,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         self.idle_until = if self.is_cascade_pending || self.has_late_entries() {
             0
         } else {
-            let revolution_end =
-                self.current_tick | (Geometry::<LEVEL_BITS, LEVELS>::slot_start(1, 1) - 1);
+            let revolution_end = self.current_tick | (G::slot_start(1, 1) - 1);
             first_slot_start.min(revolution_end)
         };
     }
@@ -670,14 +646,14 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     }
 
     fn is_in_current_revolution(&self, tick: u64) -> bool {
-        Geometry::<LEVEL_BITS, LEVELS>::slot_number(1, tick ^ self.current_tick) == 0
+        G::slot_number(1, tick ^ self.current_tick) == 0
     }
 
     /// Cascades the remaining entries of the upper levels' slots that start at `current_tick`.
     /// Returns false if the budget does not suffice.
     #[cold]
     fn try_finish_cascade(&mut self, storage: &impl Storage) -> bool {
-        for slot in Geometry::<LEVEL_BITS, LEVELS>::upper_slots_starting_at(self.current_tick) {
+        for slot in G::upper_slots_starting_at(self.current_tick) {
             if !self.cascade_at_most(storage, slot, u64::MAX) {
                 return false;
             }
@@ -693,23 +669,20 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         self.is_cascade_pending = false;
         // Entries of slots that start at `current_tick` also cascade in this pass, so they use up a
         // part of the allowance.
-        let current_slot_counts =
-            Geometry::<LEVEL_BITS, LEVELS>::upper_slots_starting_at(self.current_tick)
-                .map(|slot| u64::from(self.upper_slot_entry_count(slot)));
+        let current_slot_counts = G::upper_slots_starting_at(self.current_tick)
+            .map(|slot| u64::from(self.upper_slot_entry_count(slot)));
         let mut allowance =
             u64::from(CASCADED_AHEAD_PER_TURN_MAX).saturating_sub(current_slot_counts.sum());
         // Of the entries in the slots visited so far, the number that this pass does not cascade.
         let mut uncascaded_count = 0;
-        for level in 1..LEVELS {
+        for level in 1..G::LEVEL_COUNT {
             let slot = self.upper_slot_after_current(level);
             if self.slots.is_empty(slot) {
                 continue;
             }
-            let number = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, self.current_tick);
-            let (current_slot_start, next_slot_start) = (
-                Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, number),
-                Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, number + 1),
-            );
+            let number = G::slot_number(level, self.current_tick);
+            let (current_slot_start, next_slot_start) =
+                (G::slot_start(level, number), G::slot_start(level, number + 1));
             let previous_portion_tick =
                 self.last_cascade_tick.max(current_slot_start.saturating_sub(1));
             let entry_count = u64::from(self.upper_slot_entry_count(slot));
@@ -729,14 +702,13 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     }
 
     pub(super) fn upper_slot_entry_count(&self, slot: u32) -> u32 {
-        self.upper_counts_by_slot
-            [slot as usize - Geometry::<LEVEL_BITS, LEVELS>::FIRST_LEVEL_SLOT_COUNT]
+        self.upper_counts_by_slot[(slot - G::FIRST_LEVEL_SLOT_COUNT) as usize]
     }
 
     /// Returns the slot after an upper level's current slot.
-    fn upper_slot_after_current(&self, level: usize) -> u32 {
-        let number = Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, self.current_tick) + 1;
-        Geometry::<LEVEL_BITS, LEVELS>::upper_slot(level, number)
+    fn upper_slot_after_current(&self, level: u32) -> u32 {
+        let number = G::slot_number(level, self.current_tick) + 1;
+        G::slot_index(level, number)
     }
 
     /// Moves up to `quota` entries of a slot, within the budget, to the slots of their deadlines.
@@ -764,7 +736,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         let tick = self.next_slot_start_min.get();
         let is_next_slot_start = tick > self.current_tick
             && tick <= self.last_first_level_tick
-            && !self.slots.is_empty(Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(tick));
+            && !self.slots.is_empty(G::first_level_slot_at(tick));
         if is_next_slot_start { Some(tick) } else { self.find_next_slot_start() }
     }
 
@@ -783,10 +755,10 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         // `first_start_tick` is in the current revolution, no upper level's slot starts before it.
         if self.len > 0 && !first_start_tick.is_some_and(|tick| self.is_in_current_revolution(tick))
         {
-            for level in 1..LEVELS {
+            for level in 1..G::LEVEL_COUNT {
                 let number =
                     self.next_occupied_slot_number(level, first_start_tick.unwrap_or(u64::MAX));
-                let start = |number| Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, number);
+                let start = |number| G::slot_start(level, number);
                 first_start_tick = number.map(start).or(first_start_tick);
             }
         }
@@ -797,19 +769,17 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// Returns the number of a level's first occupied slot that starts after `current_tick`, and at
     /// tick `last_tick` at the latest.
     #[inline]
-    fn next_occupied_slot_number(&self, level: usize, last_tick: u64) -> Option<u64> {
-        let slots = Geometry::<LEVEL_BITS, LEVELS>::slot_indices_of_level(level);
-        let previous = Geometry::<LEVEL_BITS, LEVELS>::slot_number(
+    fn next_occupied_slot_number(&self, level: u32, last_tick: u64) -> Option<u64> {
+        let slots = G::slot_indices_of_level(level);
+        let previous = G::slot_number(
             level,
             self.current_tick.max(self.next_slot_start_min.get().saturating_sub(1)),
         );
-        let slots_to_search =
-            Geometry::<LEVEL_BITS, LEVELS>::slot_number(level, last_tick) - previous;
+        let slots_to_search = G::slot_number(level, last_tick) - previous;
         if slots_to_search == 0 {
             return None;
         }
-        let first_slot =
-            slots.start + Geometry::<LEVEL_BITS, LEVELS>::position_in_ring(level, previous + 1);
+        let first_slot = G::slot_index(level, previous + 1);
         // The range may wrap around the ring.
         let ring_len = slots.end - slots.start;
         let end = first_slot
@@ -824,7 +794,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
                 }
             })?;
         let slots_ahead = u64::from(found_slot.wrapping_sub(first_slot));
-        let slots_ahead = Geometry::<LEVEL_BITS, LEVELS>::position_in_ring(level, slots_ahead);
+        let slots_ahead = G::position_in_ring(level, slots_ahead);
         Some(previous + 1 + u64::from(slots_ahead))
     }
 
@@ -850,23 +820,20 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
         // `first_slot_start`, so it is irrelevant here.
         let portion_count_max = u64::from(self.upper_entry_count / CASCADED_AHEAD_PER_TURN_MAX);
         let last_tick = first_slot_start.saturating_add(portion_count_max);
-        let slot_number_at = Geometry::<LEVEL_BITS, LEVELS>::slot_number;
+        let slot_number_at = G::slot_number;
         let mut total_entry_count = 0;
-        (1..LEVELS)
+        (1..G::LEVEL_COUNT)
             .take_while(|&level| {
                 slot_number_at(level, first_slot_start - 1) < slot_number_at(level, last_tick)
             })
             .filter_map(|level| {
                 let number = self.next_occupied_slot_number(level, last_tick)?;
-                total_entry_count += self.upper_slot_entry_count(
-                    Geometry::<LEVEL_BITS, LEVELS>::upper_slot(level, number),
-                );
+                total_entry_count += self.upper_slot_entry_count(G::slot_index(level, number));
                 let portion_count = u64::from(
                     total_entry_count.div_ceil(CASCADED_AHEAD_PER_TURN_MAX).saturating_sub(1),
                 );
-                let start = Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, number);
-                let previous_slot_start =
-                    start - Geometry::<LEVEL_BITS, LEVELS>::slot_start(level, 1);
+                let start = G::slot_start(level, number);
+                let previous_slot_start = start - G::slot_start(level, 1);
                 (portion_count > 0).then(|| {
                     start
                         .saturating_sub(portion_count)
@@ -879,11 +846,11 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
 
     #[inline]
     fn has_late_entries(&self) -> bool {
-        !self.slots.is_empty(Geometry::<LEVEL_BITS, LEVELS>::LATE_SLOT)
+        !self.slots.is_empty(G::LATE_SLOT)
     }
 
     fn has_work_at_current(&self) -> bool {
-        let slot = Geometry::<LEVEL_BITS, LEVELS>::first_level_slot_at(self.current_tick);
+        let slot = G::first_level_slot_at(self.current_tick);
         self.pass_stage != PassStage::Done
             && (!self.slots.is_empty(slot) || self.has_upper_slot_starting_at(self.current_tick))
     }
@@ -891,7 +858,6 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> RawWheel<LEVEL_BITS, LEVELS> {
     /// Returns true if an occupied slot of an upper level starts at `tick`. No occupied slot may
     /// start after `current_tick` and before `tick`.
     fn has_upper_slot_starting_at(&self, tick: u64) -> bool {
-        Geometry::<LEVEL_BITS, LEVELS>::upper_slots_starting_at(tick)
-            .any(|slot| !self.slots.is_empty(slot))
+        G::upper_slots_starting_at(tick).any(|slot| !self.slots.is_empty(slot))
     }
 }

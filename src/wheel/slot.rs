@@ -16,7 +16,7 @@
 #![allow(unsafe_code)]
 
 use alloc::{boxed::Box, vec};
-use core::{hint::select_unpredictable, mem, ops::Range};
+use core::{hint::select_unpredictable, marker::PhantomData, mem, ops::Range};
 
 use super::{
     level::Geometry,
@@ -36,19 +36,20 @@ const _: () = assert!(
 
 /// All slots of a wheel: the list of each slot, and the bitmap of the occupied slots.
 #[derive(Debug)]
-pub(super) struct Slots<const LEVEL_BITS: u32, const LEVELS: usize> {
+pub(super) struct Slots<G> {
     heads: Box<[u32]>,
     /// The bit of each occupied slot is set.
     occupied_bitmap: Box<[u64]>,
     /// The last entry of the late slot, so that `splice_late_slot_into` takes constant time.
     last_late_entry: u32,
+    geometry: PhantomData<G>,
 }
 
-impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
+impl<G: Geometry> Slots<G> {
     /// The mask that keeps a slot's index below the length of `heads`, which is a power of two.
     const SLOT_MASK: u32 = {
-        let () = Geometry::<LEVEL_BITS, LEVELS>::ASSERT_VALID;
-        (Geometry::<LEVEL_BITS, LEVELS>::LATE_SLOT + 1).next_power_of_two() - 1
+        let () = G::ASSERT_VALID;
+        (G::LATE_SLOT + 1).next_power_of_two() - 1
     };
 
     pub(super) fn new() -> Self {
@@ -58,6 +59,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
             heads: vec![0; slots].into(),
             occupied_bitmap: vec![0; slots.div_ceil(64)].into(),
             last_late_entry: 0,
+            geometry: PhantomData,
         }
     }
 
@@ -170,7 +172,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
 
     /// Links an entry to the front of the late slot.
     pub(super) fn link_late<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
-        let late_slot = Geometry::<LEVEL_BITS, LEVELS>::LATE_SLOT;
+        let late_slot = G::LATE_SLOT;
         if self.is_empty(late_slot) {
             self.last_late_entry = entry.index();
         }
@@ -238,7 +240,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
     /// slot must not be empty.
     pub(super) fn splice_late_slot_into(&mut self, storage: &impl Storage, slot: u32) {
         self.mark_occupied(slot);
-        let first_late = mem::take(self.head_word_mut(Geometry::<LEVEL_BITS, LEVELS>::LATE_SLOT));
+        let first_late = mem::take(self.head_word_mut(G::LATE_SLOT));
         let head = self.head_word_mut(slot);
         let first_entry = *head & FIRST_ENTRY_MASK;
         *head ^= first_entry ^ first_late;
@@ -261,7 +263,7 @@ impl<const LEVEL_BITS: u32, const LEVELS: usize> Slots<LEVEL_BITS, LEVELS> {
             (previous, index) = (index, entry.links().next.get());
         }
         let last = entries.last().copied().unwrap_or(0);
-        let is_late = slot == Geometry::<LEVEL_BITS, LEVELS>::LATE_SLOT;
+        let is_late = slot == G::LATE_SLOT;
         assert!(!is_late || self.last_late_entry == last, "the last entry of the late slot");
         entries
     }
@@ -278,12 +280,12 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::wheel::{entries::Entries, storage::Location};
+    use crate::wheel::{entries::Entries, level::Levels, storage::Location};
 
-    type TinyGeometry = Geometry<2, 32>;
+    type TinyLevels = Levels<2, 32>;
 
     struct TestSlots {
-        slots: Slots<2, 32>,
+        slots: Slots<TinyLevels>,
         entries: Entries<()>,
     }
 
@@ -295,7 +297,7 @@ mod tests {
         fn link(&mut self, slot: u32) -> u32 {
             let index = self.entries.allocate_index().expect("there is room");
             let entry = self.entries.entry(index);
-            if slot == TinyGeometry::LATE_SLOT {
+            if slot == TinyLevels::LATE_SLOT {
                 self.slots.link_late(&self.entries, entry);
             } else {
                 self.slots.link(&self.entries, slot, entry);
@@ -335,11 +337,11 @@ mod tests {
         for linked_count in 0..=2 {
             let mut list = TestSlots::new();
             let mut entries: Vec<u32> = (0..linked_count).map(|_| list.link(1)).collect();
-            entries.extend((0..3).map(|_| list.link(TinyGeometry::LATE_SLOT)));
+            entries.extend((0..3).map(|_| list.link(TinyLevels::LATE_SLOT)));
             list.unlink(entries[linked_count]);
             entries.remove(linked_count);
             list.slots.splice_late_slot_into(&list.entries, 1);
-            assert!(list.slots.is_empty(TinyGeometry::LATE_SLOT));
+            assert!(list.slots.is_empty(TinyLevels::LATE_SLOT));
             entries.reverse();
             assert_eq!(list.entries_in(1), entries);
         }
@@ -379,7 +381,7 @@ mod tests {
         let rounds = if cfg!(miri) { 50 } else { 3000 };
         for bits in [1, 5, 6, 7, 9] {
             let (first, end) = (8, 8 + (1 << bits));
-            let mut slots = Slots::<4, 16>::new();
+            let mut slots = Slots::<Levels<4, 16>>::new();
             slots.mark_occupied(first - 1);
             slots.mark_occupied(end);
             let mut model = BTreeSet::new();

@@ -256,7 +256,7 @@ mod shard_functions {
     use super::{super::entries::Entries, *};
 
     struct BareWheel {
-        raw_wheel: RawWheel<2, 32>,
+        raw_wheel: RawWheel<Levels<2, 32>>,
         entries: Entries<()>,
     }
 
