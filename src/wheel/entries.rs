@@ -143,11 +143,12 @@ impl<T> Entries<T> {
         deadline: u64,
         value: T,
     ) -> Result<Key, T> {
-        if wheel.goes_to_first_level(deadline)
+        if deadline > wheel.pass_end
+            && deadline <= wheel.last_first_level_tick
             && let Some(index) = self.allocate_index_fast()
         {
             let entry = self.write_value(index, value);
-            wheel.link_new_in_first_level(self, entry, deadline);
+            wheel.link(self, entry, deadline);
             Ok(entry.key())
         } else {
             self.insert_slow(wheel, deadline, value)

@@ -69,7 +69,7 @@ pub(crate) struct RawWheel<G> {
     /// the next call need not search again.
     pub(super) next_slot_start_min: Cell<u64>,
     /// The last tick that the first level covers.
-    last_first_level_tick: u64,
+    pub(super) last_first_level_tick: u64,
     pub(super) pass_stage: PassStage,
     /// True if, in some upper level, the slot after the current one may have entries.
     pub(super) is_cascade_pending: bool,
@@ -145,27 +145,11 @@ impl<G: Geometry> RawWheel<G> {
     #[inline(always)]
     pub(crate) fn link<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         self.len += 1;
-        self.link_keeping_len(storage, entry, deadline);
-    }
-
-    /// Returns true if a new entry with this deadline goes to the first level, so that
-    /// [`link_new_in_first_level`](Self::link_new_in_first_level) can link it with fewer branches.
-    #[inline]
-    pub(super) fn goes_to_first_level(&self, deadline: u64) -> bool {
-        deadline > self.pass_end && deadline <= self.last_first_level_tick
-    }
-
-    /// Links an unlinked entry into the first level. The deadline must satisfy
-    /// [`goes_to_first_level`](Self::goes_to_first_level).
-    #[inline(always)]
-    pub(super) fn link_new_in_first_level<S: Storage>(
-        &mut self,
-        storage: &S,
-        entry: S::Entry<'_>,
-        deadline: u64,
-    ) {
-        self.len += 1;
-        self.link_in_first_level(storage, entry, deadline, deadline, Location::FIRST_LEVEL);
+        if deadline <= self.pass_end {
+            self.link_late(storage, entry);
+        } else {
+            self.link_into_slot(storage, entry, deadline);
+        }
     }
 
     #[cold]
@@ -181,7 +165,12 @@ impl<G: Geometry> RawWheel<G> {
     #[inline]
     pub(crate) fn unlink<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
         self.len -= 1;
-        self.unlink_keeping_len(storage, entry);
+        let location = entry.location().replace(Location::UNLINKED);
+        if location.is_in_first_level() {
+            self.slots.unlink(storage, entry.links());
+        } else {
+            self.unlink_late_or_upper(storage, entry, location);
+        }
     }
 
     /// Unlinks an entry whose location satisfies
@@ -207,7 +196,7 @@ impl<G: Geometry> RawWheel<G> {
         let location = entry.location().get();
         let is_later = deadline > self.pass_end && deadline >= entry.deadline().get();
         if is_later
-            && (location.may_precede_deadline() || self.try_make_postponable(entry, location))
+            && (location >= Location::POSTPONABLE || self.try_make_postponable(entry, location))
         {
             entry.deadline().set(deadline);
         } else if is_later && location == Location::FIRST_LEVEL {
@@ -236,8 +225,9 @@ impl<G: Geometry> RawWheel<G> {
     fn relink_now<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         let is_in_first_level = entry.location().get().is_in_first_level();
         if is_in_first_level && Slots::<G>::is_only_entry(entry.links()) {
+            self.len -= 1;
             self.slots.unlink(storage, entry.links());
-            self.link_keeping_len(storage, entry, deadline);
+            self.link(storage, entry, deadline);
         } else {
             self.relink_slow(storage, entry, deadline);
         }
@@ -245,18 +235,8 @@ impl<G: Geometry> RawWheel<G> {
 
     #[inline(never)]
     fn relink_slow<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
-        self.unlink_keeping_len(storage, entry);
-        self.link_keeping_len(storage, entry, deadline);
-    }
-
-    /// Links an entry that is in no slot, without updating `len`.
-    #[inline(always)]
-    fn link_keeping_len<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
-        if deadline <= self.pass_end {
-            self.link_late(storage, entry);
-        } else {
-            self.link_into_slot(storage, entry, deadline);
-        }
+        self.unlink(storage, entry);
+        self.link(storage, entry, deadline);
     }
 
     /// Relinks an entry of a *crowded* slot, whose count of postponable entries is at its maximum.
@@ -271,7 +251,8 @@ impl<G: Geometry> RawWheel<G> {
         entry: S::Entry<'_>,
         deadline: u64,
     ) {
-        self.unlink_keeping_len(storage, entry);
+        self.unlink(storage, entry);
+        self.len += 1;
         let half_distance = (deadline - self.pass_end).div_ceil(2);
         let ticks_earlier =
             u64::from(entry.index()).wrapping_mul(0x9E37_79B9_7F4A_7C15) % half_distance;
@@ -322,13 +303,10 @@ impl<G: Geometry> RawWheel<G> {
             self.reset_or_link(storage, entry, deadline);
             return false;
         }
-        if entry.location().get().is_linked() {
-            self.unlink_keeping_len(storage, entry);
-        } else {
-            self.len += 1;
-        }
-        // Counts the entry after `unlink_keeping_len`, because unlinking the slot's only entry
-        // clears the slot's count.
+        self.unlink_if_linked(storage, entry);
+        self.len += 1;
+        // Makes the slot count the entry after the unlink, because unlinking the slot's only entry clears the
+        // slot's count.
         let is_counted = self.slots.try_increment_postponable_count(slot);
         debug_assert!(is_counted, "unlinking an entry never raises a count");
         self.link_in_first_level(storage, entry, deadline, deadline, Location::POSTPONABLE);
@@ -348,8 +326,7 @@ impl<G: Geometry> RawWheel<G> {
             if deadline > self.current_tick && entry.deadline().get() == deadline {
                 return Ok(());
             }
-            self.unlink_keeping_len(storage, entry);
-            self.len -= 1;
+            self.unlink(storage, entry);
         }
         if deadline <= self.current_tick {
             entry.deadline().set(deadline);
@@ -365,7 +342,7 @@ impl<G: Geometry> RawWheel<G> {
         (0..G::LEVEL_COUNT).map(|level| self.slots.count_occupied(G::slot_indices_of_level(level)))
     }
 
-    /// Links an entry into the slot of its deadline, without updating `len`.
+    /// Links an entry, which the caller counts in `len`, into the slot of its deadline.
     #[inline]
     fn link_into_slot<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         if deadline <= self.last_first_level_tick {
@@ -431,19 +408,8 @@ impl<G: Geometry> RawWheel<G> {
         }
     }
 
-    /// Unlinks an entry, without updating `len`.
-    #[inline]
-    fn unlink_keeping_len<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
-        let location = entry.location().replace(Location::UNLINKED);
-        if location.is_in_first_level() {
-            self.slots.unlink(storage, entry.links());
-        } else {
-            self.unlink_late_or_upper(storage, entry, location);
-        }
-    }
-
-    /// Unlinks an entry that was linked into the late slot or an upper level, without updating
-    /// `len`.
+    /// Unlinks an entry that was linked into the late slot or an upper level. The caller has
+    /// updated the entry's location and `len`.
     #[inline(never)]
     fn unlink_late_or_upper<S: Storage>(
         &mut self,
@@ -611,8 +577,10 @@ impl<G: Geometry> RawWheel<G> {
         self.current_tick = new_current;
         if enters_revolution {
             self.last_first_level_tick = G::last_first_level_tick(new_current);
-            self.is_cascade_pending = (1..G::LEVEL_COUNT)
-                .any(|level| !self.slots.is_empty(self.upper_slot_after_current(level)));
+            self.is_cascade_pending = (1..G::LEVEL_COUNT).any(|level| {
+                let next_number = G::slot_number(level, new_current) + 1;
+                !self.slots.is_empty(G::slot_index(level, next_number))
+            });
         }
         if self.is_cascade_pending && new_current == self.pass_end {
             self.cascade_portions_ahead(storage);
@@ -676,11 +644,11 @@ impl<G: Geometry> RawWheel<G> {
         // Of the entries in the slots visited so far, the number that this pass does not cascade.
         let mut uncascaded_count = 0;
         for level in 1..G::LEVEL_COUNT {
-            let slot = self.upper_slot_after_current(level);
+            let number = G::slot_number(level, self.current_tick);
+            let slot = G::slot_index(level, number + 1);
             if self.slots.is_empty(slot) {
                 continue;
             }
-            let number = G::slot_number(level, self.current_tick);
             let (current_slot_start, next_slot_start) =
                 (G::slot_start(level, number), G::slot_start(level, number + 1));
             let previous_portion_tick =
@@ -705,12 +673,6 @@ impl<G: Geometry> RawWheel<G> {
         self.upper_counts_by_slot[(slot - G::FIRST_LEVEL_SLOT_COUNT) as usize]
     }
 
-    /// Returns the slot after an upper level's current slot.
-    fn upper_slot_after_current(&self, level: u32) -> u32 {
-        let number = G::slot_number(level, self.current_tick) + 1;
-        G::slot_index(level, number)
-    }
-
     /// Moves up to `quota` entries of a slot, within the budget, to the slots of their deadlines.
     /// Returns true if the slot is empty now.
     fn cascade_at_most(&mut self, storage: &impl Storage, slot: u32, quota: u64) -> bool {
@@ -724,7 +686,8 @@ impl<G: Geometry> RawWheel<G> {
             self.relinked += 1;
             let entry = storage.entry(first_entry);
             let deadline = entry.deadline().get();
-            self.unlink_keeping_len(storage, entry);
+            self.unlink(storage, entry);
+            self.len += 1;
             self.link_into_slot(storage, entry, deadline);
         }
         self.slots.is_empty(slot)

@@ -95,31 +95,20 @@ impl<G: Geometry> Slots<G> {
     #[inline]
     pub(super) fn first_occupied(&self, slots: Range<u32>) -> Option<u32> {
         let first_word = slots.start as usize / 64;
-        let remaining_bits = self.occupied_bitmap[first_word] >> (slots.start % 64);
+        let words = &self.occupied_bitmap[first_word..slots.end.div_ceil(64) as usize];
+        let remaining_bits = words[0] >> (slots.start % 64);
         let found_slot = if remaining_bits == 0 {
-            self.first_occupied_in_words(first_word + 1..slots.end.div_ceil(64) as usize)?
+            // Checks 16 words at a time, which takes hardly longer than checking one word.
+            let (chunks, _) = words[1..].as_chunks::<16>();
+            let is_empty = |chunk: &&[u64; 16]| chunk.iter().fold(0, |all, word| all | word) == 0;
+            let searched_words = 1 + 16 * chunks.iter().take_while(is_empty).count();
+            let word_number =
+                searched_words + words[searched_words..].iter().position(|&bits| bits != 0)?;
+            (first_word + word_number) as u32 * 64 + words[word_number].trailing_zeros()
         } else {
             slots.start + remaining_bits.trailing_zeros()
         };
         (found_slot < slots.end).then_some(found_slot)
-    }
-
-    #[allow(clippy::cast_possible_truncation)] // Slot indices are below 2^23.
-    fn first_occupied_in_words(&self, range: Range<usize>) -> Option<u32> {
-        let (mut word_number, mut words) = (range.start, self.occupied_bitmap.get(range)?);
-        // Checks 16 words at a time, which takes hardly longer than checking one word.
-        while let Some((chunk, remaining_words)) = words.split_first_chunk::<16>()
-            && chunk.iter().fold(0, |all, word| all | word) == 0
-        {
-            (word_number, words) = (word_number + chunk.len(), remaining_words);
-        }
-        while let Some((&bits, remaining_words)) = words.split_first() {
-            if bits != 0 {
-                return Some(word_number as u32 * 64 + bits.trailing_zeros());
-            }
-            (word_number, words) = (word_number + 1, remaining_words);
-        }
-        None
     }
 
     pub(super) fn count_occupied(&self, slots: Range<u32>) -> u32 {

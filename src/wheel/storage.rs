@@ -39,7 +39,7 @@ pub(crate) struct Links {
 
 /// The kind of slot that an entry is in, if any. For an entry that was linked into an upper level,
 /// the value includes the slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub(crate) struct Location(u32);
 
 impl Location {
@@ -55,7 +55,8 @@ impl Location {
     /// In a slot of the first level, and counted by the slot as postponable. The entry's deadline
     /// may be later than the slot's tick.
     pub(super) const POSTPONABLE: Self = Self(4);
-    // The values are ordered so that each predicate below is one comparison.
+    // The values are ordered so that each predicate below is one comparison. From `POSTPONABLE` on,
+    // the entry's slot can start before the entry's deadline.
     const UPPER_SLOT_FLAG: u32 = 1 << 31;
 
     /// Returns the location of an entry that was linked into `slot` of an upper level.
@@ -68,12 +69,6 @@ impl Location {
     #[inline]
     pub(super) fn upper_slot(self) -> Option<u32> {
         (self.0 & Self::UPPER_SLOT_FLAG != 0).then_some(self.0 & !Self::UPPER_SLOT_FLAG)
-    }
-
-    /// Returns true if the entry's slot can start before the entry's deadline.
-    #[inline]
-    pub(super) fn may_precede_deadline(self) -> bool {
-        self.0 >= Self::POSTPONABLE.0
     }
 
     /// Returns true if the entry was linked into a slot of the first level. Returns false for a
