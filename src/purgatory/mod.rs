@@ -89,7 +89,8 @@ use self::{
     operation::RecordId,
     records::NO_RECORD,
     table::{
-        ConditionCheckOutcome, EventWalk, FoundWatchers, Table, WatchOnOtherCore, WatchingOperation,
+        ConditionCheckOutcome, EventWalk, FoundWatchers, ParkedOperation, Table, WatchOnOtherCore,
+        WatchingOperation,
     },
 };
 use crate::{
@@ -454,7 +455,8 @@ impl<K: WatchKey, Op: DelayedOperation> Purgatory<K, Op> {
     /// ```
     #[inline]
     pub fn force_complete(&self, id: OperationId) -> bool {
-        let must_complete = self.0.table.borrow_mut().try_cancel_timer(id.0);
+        let must_complete =
+            self.0.table.borrow_mut().get(id.0).is_some_and(|parked| parked.try_cancel_timer());
         if must_complete {
             self.0.complete_operation(id.0.index, Completion::Forced);
         }
@@ -751,7 +753,7 @@ impl<K: WatchKey, Op: DelayedOperation> SharedPurgatory<K, Op> {
     ) -> Result<RecordId, (Op, Option<K>)> {
         let mut table = self.table.borrow_mut();
         let entry = key.map(|key| table.look_up_key(self.hash_builder.hash_u32(&key), key));
-        let index = table.vacant_index();
+        let index = table.operations.vacant_index();
         let Some(timer) = ThreadWheel::add_client_timer(client, index, when) else {
             return Err((operation, entry.map(|entry| entry.key)));
         };
@@ -878,7 +880,7 @@ impl<K: WatchKey, Op: DelayedOperation> SharedPurgatory<K, Op> {
             let mut table = self.table.borrow_mut();
             match table.advance_event(&mut event) {
                 Some(WatchingOperation::Local(index)) => {
-                    let operation = table.check_out(index);
+                    let operation = table.operations.record_mut(index).check_out();
                     drop(table);
                     if let Some(operation) = operation {
                         completed_count += usize::from(self.check_operation(index, operation));
@@ -903,7 +905,7 @@ impl<K: WatchKey, Op: DelayedOperation> SharedPurgatory<K, Op> {
     /// Checks an operation, unless it has ended. If the operation is checked out, requests another
     /// check. Returns true if this call completed the operation because its condition held.
     fn check_by_id(&self, id: RecordId) -> bool {
-        let operation = self.table.borrow_mut().check_out_by_id(id);
+        let operation = self.table.borrow_mut().get(id).and_then(ParkedOperation::check_out);
         let has_completed =
             operation.is_some_and(|operation| self.check_operation(id.index, operation));
         if has_completed {
@@ -931,7 +933,7 @@ impl<K: WatchKey, Op: DelayedOperation> SharedPurgatory<K, Op> {
                     return false;
                 }
                 ConditionCheckOutcome::Waits => {
-                    table.check_in(index, operation);
+                    table.operations.record_mut(index).operation = Some(operation);
                     return false;
                 }
                 ConditionCheckOutcome::CheckAgain => is_second_check = true,
@@ -1170,7 +1172,7 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for SharedPurgatory<K, Op> {
         // purgatory with the same `ClientId`. A timer that is still pending could complete
         // an operation of the new purgatory.
         for &id in &ids {
-            self.table.get_mut().try_cancel_timer(id);
+            let _ = self.table.get_mut().get(id).map(|parked| parked.try_cancel_timer());
         }
         if let Some(client) = self.client_id.take() {
             let _ = ThreadWheel::with(|wheel| wheel.unregister_client(client));

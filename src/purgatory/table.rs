@@ -37,7 +37,7 @@ use crate::{
 };
 
 pub(super) struct Table<K, Op> {
-    operations: Records<ParkedOperation<K, Op>>,
+    pub(super) operations: Records<ParkedOperation<K, Op>>,
     separate_watches: Records<SeparateWatch<K>>,
     watches_on_other_cores: Records<WatchOnOtherCore>,
     /// For each chain, the first watch of the chain's first key.
@@ -75,12 +75,12 @@ pub(super) struct Table<K, Op> {
 }
 
 /// The record of an operation. A free record has neither an operation nor a key.
-struct ParkedOperation<K, Op> {
+pub(super) struct ParkedOperation<K, Op> {
     /// The number in the operation's [`RecordId`]. `None` in a free record.
     record_id_number: Option<NonZeroU64>,
     timer: LocalHandle,
     /// `None` while the operation is checked out, and in a free record.
-    operation: Option<Op>,
+    pub(super) operation: Option<Op>,
     /// Linked into a key's ring if the operation watches a key of this core.
     inline_watch: Watch<K>,
     /// The index of the operation's latest [`WatchOnOtherCore`], or [`NO_RECORD`]. A free record
@@ -236,13 +236,15 @@ pub(super) enum ConditionCheckOutcome {
     /// Another check was requested during the check, so the caller must check the condition once
     /// more.
     CheckAgain,
-    /// The operation still waits. The caller must [check in](Table::check_in) the operation.
+    /// The operation still waits. The caller must put the operation back into its record.
     Waits,
 }
 
 impl<K, Op> ParkedOperation<K, Op> {
+    /// Takes the operation out of its record for a check. If the operation is already checked out,
+    /// requests one more check and returns `None`.
     #[inline]
-    fn check_out(&mut self) -> Option<Op> {
+    pub(super) fn check_out(&mut self) -> Option<Op> {
         let operation = self.operation.take();
         self.must_check_again = operation.is_none();
         operation
@@ -252,7 +254,7 @@ impl<K, Op> ParkedOperation<K, Op> {
     /// has ended, no timer is pending, and the result is true if the operation is not completed. If
     /// the result is true, the caller must complete or take the operation.
     #[inline(always)]
-    fn try_cancel_timer(&self) -> bool {
+    pub(super) fn try_cancel_timer(&self) -> bool {
         // Drops nothing: the callback of this timer belongs to the wheel and has no destructor.
         ThreadWheel::cancel_private(self.timer.handle, |_| ()).is_some()
             || self.completion.is_none() && ThreadWheel::has_ended()
@@ -301,32 +303,15 @@ impl<K, Op> Table<K, Op> {
         self.last_record_id_number
     }
 
-    #[inline]
-    pub(super) fn vacant_index(&self) -> u32 {
-        self.operations.vacant_index()
-    }
-
     /// Returns the record of an operation, unless it was removed.
     #[inline]
-    fn get(&mut self, id: RecordId) -> Option<&mut ParkedOperation<K, Op>> {
+    pub(super) fn get(&mut self, id: RecordId) -> Option<&mut ParkedOperation<K, Op>> {
         let parked_operation = self.operations.get_mut(id.index)?;
         (parked_operation.record_id_number == Some(id.number)).then_some(parked_operation)
     }
 
     pub(super) fn is_parked(&mut self, id: RecordId) -> bool {
         self.get(id).is_some()
-    }
-
-    /// Takes an operation out of its record for a check. If the operation is already checked out,
-    /// requests one more check and returns `None`.
-    #[inline]
-    pub(super) fn check_out(&mut self, index: u32) -> Option<Op> {
-        self.operations.record_mut(index).check_out()
-    }
-
-    /// [Checks out](Self::check_out) an operation, unless it was removed.
-    pub(super) fn check_out_by_id(&mut self, id: RecordId) -> Option<Op> {
-        self.get(id)?.check_out()
     }
 
     /// Ends a check, and determines the caller's next step.
@@ -355,15 +340,6 @@ impl<K, Op> Table<K, Op> {
         } else {
             ConditionCheckOutcome::Waits
         }
-    }
-
-    pub(super) fn check_in(&mut self, index: u32, operation: Op) {
-        self.operations.record_mut(index).operation = Some(operation);
-    }
-
-    /// Cancels the timer of an operation. See [`ParkedOperation::try_cancel_timer`].
-    pub(super) fn try_cancel_timer(&mut self, id: RecordId) -> bool {
-        self.get(id).is_some_and(|parked| parked.try_cancel_timer())
     }
 
     /// Records the completion of an operation whose timer has fired or was cancelled, and takes the
@@ -405,17 +381,12 @@ impl<K, Op> Table<K, Op> {
                 next = self.remove_separate_watch(next.index());
             }
         }
-        if freed.index_for_free_list != NO_RECORD {
-            self.put_operation_in_free_list(freed.index_for_free_list);
-        }
-        freed.last_watch_on_other_core_index
-    }
-
-    #[inline(never)]
-    fn put_operation_in_free_list(&mut self, index: u32) {
-        if self.operations.put_in_free_list(index) {
+        if freed.index_for_free_list != NO_RECORD
+            && self.operations.put_in_free_list(freed.index_for_free_list)
+        {
             self.request_trim();
         }
+        freed.last_watch_on_other_core_index
     }
 
     /// Removes a separate watch, and returns the next separate watch of the same operation.
@@ -869,7 +840,7 @@ impl<K: Eq, Op> Table<K, Op> {
     }
 
     /// Inserts a parked operation at `index`, which must be the
-    /// [`vacant_index`](Self::vacant_index). Adds a watch on the key of `entry`.
+    /// [`vacant_index`](Records::vacant_index). Adds a watch on the key of `entry`.
     #[inline(always)]
     pub(super) fn insert_parked(
         &mut self,
@@ -1096,7 +1067,8 @@ mod tests {
     }
 
     fn add(table: &mut TestTable, keys: &[u32]) -> RecordId {
-        let id = table.insert_parked(table.vacant_index(), 0, LocalHandle::NO_TIMER, None);
+        let id =
+            table.insert_parked(table.operations.vacant_index(), 0, LocalHandle::NO_TIMER, None);
         watch(table, id, keys);
         id
     }
@@ -1195,11 +1167,9 @@ mod tests {
         table.begin_walk_at(table.find_key(hash(9), &9))
     }
 
-    /// Takes a step of an event, checks the operation in, and returns its index.
+    /// Takes a step of an event, and returns the index of the reached operation.
     fn advance_event(table: &mut TestTable, event: &mut EventWalk) -> Option<u32> {
         let WatchingOperation::Local(index) = table.advance_event(event)? else { return None };
-        let operation = table.check_out(index)?;
-        table.check_in(index, operation);
         Some(index)
     }
 
