@@ -98,7 +98,7 @@ struct ClaimedState {
     /// The end of the driver's latest announced sleep, in nanoseconds of the clock; `u64::MAX` if
     /// the sleep has no end.
     announced_sleep_end: u64,
-    /// The earliest deadline for which an add or reset has called `wake_driver`; `u64::MAX` if
+    /// The earliest deadline for which an add or reset has woken the driver; `u64::MAX` if
     /// there is none. No newly announced sleep ends after this deadline. Once the deadline has
     /// elapsed, the next announcement resets the value to `u64::MAX`.
     latest_sleep_end: u64,
@@ -178,32 +178,16 @@ impl ClaimableWheel {
     /// Tries a few times to claim the wheel, and returns `None` if all attempts fail.
     #[inline]
     fn claim_with_retries(&self) -> Option<ClaimGuard<'_>> {
-        self.try_claim().or_else(|| self.claim_with_retries_slow())
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn claim_with_retries_slow(&self) -> Option<ClaimGuard<'_>> {
-        (1..WHEEL_CLAIM_TRIES).find_map(|_| {
-            hint::spin_loop();
-            self.try_claim()
+        self.try_claim().or_else(|| {
+            (1..WHEEL_CLAIM_TRIES).find_map(|_| {
+                hint::spin_loop();
+                self.try_claim()
+            })
         })
     }
 
-    /// Wakes the driver if it is still asleep. The caller must have claimed the wheel, found that
-    /// the announced sleep ends too late, and released the wheel.
-    #[cold]
-    #[inline(never)]
-    fn wake_driver(&self) {
-        // This thread claimed the wheel after the announcement, so it sees the announcement without
-        // a fence.
-        if let Some(sleep) = self.shared.parker.sleep_in_progress() {
-            self.shared.wake(sleep);
-        }
-    }
-
     /// Calls [`try_add_as_owner`](Self::try_add_as_owner). If the wheel is full, removes remotely
-    /// cancelled timers, and tries the add once more.
+    /// cancelled timers until there is room for a timer, and tries the add once more.
     pub(super) fn try_add(
         &self,
         nanos: u64,
@@ -214,7 +198,12 @@ impl ClaimableWheel {
         if add_result != Some(Err(AddErrorReason::Full)) {
             return add_result;
         }
-        self.make_room();
+        while let Some(mut claimed_wheel) = self.claim_with_retries()
+            && let Ok(Some(callback)) = claimed_wheel.engine.make_room(u64::MAX)
+        {
+            drop(claimed_wheel);
+            self.shared.hooks.drop_catching_panic(callback);
+        }
         self.try_add_as_owner(nanos, call_site, callback)
     }
 
@@ -230,10 +219,17 @@ impl ClaimableWheel {
         let mut claimed_wheel = self.claim_with_retries()?;
         let ClaimedState { engine, .. } = &mut *claimed_wheel;
         let mut overdue_nanos = None;
-        if !engine.has_add_allowance()
-            && let Err(reason) = Self::renew_add_allowance(engine, &mut overdue_nanos)
-        {
-            return Some(Err(reason));
+        if !engine.has_add_allowance() {
+            let max_adds = if engine.loop_has_begun() {
+                u64::MAX
+            } else {
+                let (next_due, _) = engine.publish_undriven_and_get_next_due();
+                overdue_nanos = Some(engine.now_nanos().saturating_sub(next_due));
+                engine.adds_until_loop_check()
+            };
+            if let Err(reason) = engine.grant_add_allowance(max_adds) {
+                return Some(Err(reason));
+            }
         }
         let schedule = TimerSchedule { due: nanos, period: 0 };
         let add_result = engine.insert(schedule, TimerKind::Shared, call_site, callback);
@@ -255,24 +251,6 @@ impl ClaimableWheel {
         Some(add_result)
     }
 
-    /// Lets the engine accept a number of adds. The add after them must call this function again.
-    /// Returns an error if the wheel is full or has ended. If the driver has not run yet, also
-    /// publishes the counts and the next deadline, and sets `overdue_nanos` to the lateness of this
-    /// deadline.
-    #[cold]
-    #[inline(never)]
-    fn renew_add_allowance(
-        engine: &mut Engine<Callback>,
-        overdue_nanos: &mut Option<u64>,
-    ) -> Result<(), AddErrorReason> {
-        if engine.loop_has_begun() {
-            return engine.grant_add_allowance(u64::MAX);
-        }
-        let (next_due, _) = engine.publish_undriven_and_get_next_due();
-        *overdue_nanos = Some(engine.now_nanos().saturating_sub(next_due));
-        engine.grant_add_allowance(engine.adds_until_loop_check())
-    }
-
     /// Releases the wheel. If the driver's announced sleep ends after the deadline `due`, lowers
     /// `latest_sleep_end` to at most `due`, and wakes the driver.
     #[inline]
@@ -282,20 +260,10 @@ impl ClaimableWheel {
             claimed_wheel.latest_sleep_end = claimed_wheel.latest_sleep_end.min(due);
         }
         drop(claimed_wheel);
-        if sleep_ends_late {
-            self.wake_driver();
-        }
-    }
-
-    /// Removes remotely cancelled timers until there is room for a timer. Gives up if no cancelled
-    /// timer remains or the wheel cannot be claimed, so there may still be no room.
-    #[cold]
-    fn make_room(&self) {
-        while let Some(mut claimed_wheel) = self.claim_with_retries()
-            && let Ok(Some(callback)) = claimed_wheel.engine.make_room(u64::MAX)
-        {
-            drop(claimed_wheel);
-            self.shared.hooks.drop_catching_panic(callback);
+        // This thread claimed the wheel after the announcement, so it sees the announcement without
+        // a fence.
+        if sleep_ends_late && let Some(sleep) = self.shared.parker.sleep_in_progress() {
+            self.shared.wake(sleep);
         }
     }
 
@@ -411,14 +379,6 @@ impl ClaimableWheel {
             claimed_wheel.engine.publish_counts();
         } else {
             let _ = claimed_wheel.engine.publish_undriven_and_get_next_due();
-        }
-    }
-
-    /// Ends the wheel, and drops the callbacks of its pending timers, which wakes their tasks.
-    fn end_and_drop_callbacks(&self) {
-        let ended_timers = self.wait_for_claim().engine.close();
-        for timer in ended_timers.drop_cancelled_payloads(&self.shared) {
-            self.shared.hooks.drop_catching_panic(timer.payload);
         }
     }
 }
@@ -596,7 +556,12 @@ impl TimersDriver {
 
 impl Drop for TimersDriver {
     fn drop(&mut self) {
-        self.0.wheels.iter().for_each(ClaimableWheel::end_and_drop_callbacks);
+        for wheel in &self.0.wheels {
+            let ended_timers = wheel.wait_for_claim().engine.close();
+            for timer in ended_timers.drop_cancelled_payloads(&wheel.shared) {
+                wheel.shared.hooks.drop_catching_panic(timer.payload); // wakes the task
+            }
+        }
     }
 }
 

@@ -486,14 +486,13 @@ impl Timers {
 
     #[inline]
     fn choose_wheel_index(&self) -> usize {
-        let own_wheel_index =
-            if self.0[0].claimable_wheels.is_some() { None } else { self.own_wheel_index() };
+        let WheelSet { shards, claimable_wheels, .. } = &*self.0[0];
+        let own_wheel_index = if claimable_wheels.is_some() || ThisThreadWheel::get().is_none() {
+            None // skips the search
+        } else {
+            shards.iter().position(ShardRef::is_of_this_thread)
+        };
         own_wheel_index.unwrap_or_else(|| wheel_selector() % self.0.len())
-    }
-
-    fn own_wheel_index(&self) -> Option<usize> {
-        ThisThreadWheel::get()?; // skips the search on a thread without a wheel
-        self.0[0].shards.iter().position(ShardRef::is_of_this_thread)
     }
 }
 
