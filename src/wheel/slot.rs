@@ -93,6 +93,7 @@ impl<G: Geometry> Slots<G> {
 
     /// Returns the first occupied slot in a non-empty range.
     #[inline]
+    #[allow(clippy::cast_possible_truncation)] // Slot indices are below 2^23.
     pub(super) fn first_occupied(&self, slots: Range<u32>) -> Option<u32> {
         let first_word = slots.start as usize / 64;
         let words = &self.occupied_bitmap[first_word..slots.end.div_ceil(64) as usize];
