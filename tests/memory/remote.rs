@@ -165,6 +165,7 @@ fn a_shard_ref_of_an_ended_wheel_keeps_nodes_but_no_callbacks() {
     const TIMERS: usize = 12_000;
     let _alone = run_alone();
     let captured = Arc::new(());
+    free_garbage();
     let before = allocated_bytes();
     let shard = on_a_thread(|| {
         let shard = local_timer().shard_ref();
