@@ -335,8 +335,8 @@ fn the_gauges_of_ended_shards_become_zero_despite_a_panicking_recorder() {
         let _ = shard.time_until_next();
         (shard, clock)
     });
-    let healthy = DebuggingRecorder::new();
-    metrics::with_local_recorder(&healthy, || exporter.export());
+    let healthy_recorder = DebuggingRecorder::new();
+    metrics::with_local_recorder(&healthy_recorder, || exporter.export());
     drop(shards);
     let recorder = PanicsOnce(DebuggingRecorder::new(), AtomicBool::new(false));
     let snapshotter = recorder.0.snapshotter();

@@ -1,5 +1,6 @@
 //! Threads add, cancel and reset each other's timers at random, on real clocks. No timer may fire
-//! early, each must end exactly once and answer truly, and no wake-up may be missed.
+//! early, each timer must end exactly once, each cancel must return the true result, and no wake-up
+//! may be missed.
 #![cfg(all(feature = "std", not(miri)))]
 
 mod common;

@@ -13,7 +13,7 @@
 //!   timer that fires is added again, so the number of live timers is constant.
 //! * The settings of a workload share a process; each has its own thread and a new peer.
 //! * In workloads of two cores, threads are pinned. In [`workloads::xcancel`] all peers hand over
-//!   handles through the same kind of ring. All peers read the clock in each add ([`across`]).
+//!   handles through the same kind of ring. The peers of [`across`] read the clock in each add.
 //! * The cost of a timeout is CPU time: of the process in [`workloads::guarded`], of one thread in
 //!   [`workloads::packets`]. The CPU time of the same work without timeouts, measured alternately,
 //!   is subtracted.

@@ -176,19 +176,19 @@ pub enum Workload {
     /// over a range. For `linked64` and `btree`, the caller draws random deadlines.
     Spread,
     /// One core adds timers, the other cancels them: ns per timer, from the first add until the
-    /// owner has freed the last timer, and per call of cancel. A cancel of `channel` has no result.
-    /// All peers read the real clock in each add. Values are medians of the run's intervals without
-    /// an involuntary context switch; if `undisturbed` is 0 %, they are medians of all intervals
-    /// and mean little. `line`: the mean round trip of a cache line before and after the run.
-    /// Compare only runs with similar `line`.
+    /// owner has freed the last timer, and per call of cancel. With `channel`, a call of cancel
+    /// gets no answer. All peers read the real clock in each add. Values are medians of the run's
+    /// intervals without an involuntary context switch; if `undisturbed` is 0 %, they are medians
+    /// of all intervals and mean little. `line`: the mean round trip of a cache line before and
+    /// after the run. Compare only runs with similar `line`.
     Xcancel,
     /// `xcancel` with both cores adding and cancelling.
     XcancelBoth,
     /// The time of a call of cancel under contention, with one clock reading. `firing`: the owner
     /// fires 10,000 timers in one turn; only calls that begin in that turn, and the first call,
     /// count. `four-threads`: four threads cancel while the owner frees the cancelled timers; if
-    /// there are fewer cores, threads share them. A cancel of `channel` has no result. A wheel
-    /// behind a lock fires all due timers in one critical section.
+    /// there are fewer cores, threads share them. With `channel`, a call of cancel gets no answer.
+    /// A wheel behind a lock fires all due timers in one critical section.
     XcancelLock,
     /// The time from a call that wakes a sleeping thread of another core until that thread has done
     /// its work. `call`: the time of the call alone. corewheel's thread is woken by a closure or,
@@ -198,9 +198,9 @@ pub enum Workload {
     /// requests, and then the owner consumes it in one turn. The unit is ns per request, for both
     /// cores and for the call alone, by the size of the batch. In a batch of one, most of the time
     /// is the transfer of cache lines. 10,000 timers are live. The cores alternate, so locks are
-    /// free; `xcancel` and `flood` show contended locks. Requests of `channel` have no result. All
-    /// peers read the real clock in each add and reset. With `tokio-sleep`, the requester registers
-    /// sleeps with the owner's runtime, and spawns closures there.
+    /// free; `xcancel` and `flood` show contended locks. With `channel`, requests get no answer.
+    /// All peers read the real clock in each add and reset. With `tokio-sleep`, the requester
+    /// registers sleeps with the owner's runtime, and spawns closures there.
     Asked,
     /// How late timers fire while another core cancels pending timers as fast as it can. `took`:
     /// the time of all cancels. `bounded`: a turn consumes at most 256 requests, and in corewheel

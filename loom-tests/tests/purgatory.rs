@@ -67,7 +67,11 @@ impl Op {
     }
 
     /// Returns a closure that sets the condition and then notifies the group.
-    fn set_and_notify(&self, group: &PurgatoryGroup<usize>, key: usize) -> impl FnOnce() + 'static {
+    fn make_set_and_notify(
+        &self,
+        group: &PurgatoryGroup<usize>,
+        key: usize,
+    ) -> impl FnOnce() + 'static {
         let (op, group) = (self.clone(), group.clone());
         move || {
             op.set_condition();
@@ -113,7 +117,7 @@ fn an_event_or_the_timeout_completes_an_operation_once() {
         let purgatory = group.join(0, &[shard]);
         assert!(op.add(&purgatory, &[0]).is_some());
         clock.advance(TICK);
-        turn_during_and_after([race(op.set_and_notify(&group, 0))]);
+        turn_during_and_after([race(op.make_set_and_notify(&group, 0))]);
         assert!(
             [COMPLETED_BY_CONDITION, EXPIRED].contains(&op.end_counts()),
             "{}",
@@ -128,7 +132,7 @@ fn no_event_is_lost_while_an_operation_is_added() {
     explore(80, || {
         let (_clock, shard) = install_core();
         let (group, op) = (group(), Op::new());
-        let notifier = race(op.set_and_notify(&group, 0));
+        let notifier = race(op.make_set_and_notify(&group, 0));
         let purgatory = group.join(0, &[shard]);
         op.add(&purgatory, &[0]);
         turn_during_and_after([notifier]);
@@ -150,7 +154,7 @@ fn two_events_complete_an_operation_once() {
             (group, Op::new(), purgatory)
         });
         assert!(op.add(&purgatory, &[0, 0]).is_some());
-        turn_during_and_after([(); 2].map(|()| race(op.set_and_notify(&group, 0))));
+        turn_during_and_after([(); 2].map(|()| race(op.make_set_and_notify(&group, 0))));
         assert_eq!(op.end_counts(), COMPLETED_BY_CONDITION);
         assert_operation_ended(&purgatory);
     });
@@ -185,7 +189,7 @@ fn an_event_wakes_a_sleeping_core() {
         let (group, op) = (group(), Op::new());
         let purgatory = group.join(0, &[shard]);
         assert!(op.add(&purgatory, &[0]).is_some());
-        let notifier = spawn_unparker(op.set_and_notify(&group, 0));
+        let notifier = spawn_unparker(op.make_set_and_notify(&group, 0));
         fall_asleep(local_timer().prepare_sleep());
         local_timer().turn();
         assert_eq!(op.end_counts(), COMPLETED_BY_CONDITION, "the core missed the event");
@@ -320,7 +324,7 @@ fn no_event_is_lost_between_watches_on_two_cores() {
 fn race_an_event_on_two_cores(key: usize, is_confirmed: bool) {
     let (other, _clock, own, group, purgatory, op) =
         without_exploring(|| two_cores(&[0, 1], is_confirmed));
-    let notifier = race(op.set_and_notify(&group, key));
+    let notifier = race(op.make_set_and_notify(&group, key));
     other.begin_turn(&own);
     local_timer().turn();
     notifier.join().unwrap();

@@ -139,18 +139,18 @@ fn two_concurrent_resets_agree_and_one_takes_effect() {
     });
 }
 
-/// Resets a timer to tick 3 on another thread and to tick `own` on this one. Before its own reset,
-/// each thread reads whether the other reset is done. If the resets overlap, either may win.
+/// Resets a timer to tick 3 on another thread and to `owners_tick` on this one. Before its own
+/// reset, each thread reads whether the other reset is done. If the resets overlap, either may win.
 fn race_two_resets(
     (mut shard, clock, handle): WithTimer<()>,
     owners_tick: u32,
-    before_remote_reset: fn(TimerHandle),
-    after_owners_reset: fn(&mut Shard<()>),
+    act_before_remote_reset: fn(TimerHandle),
+    act_after_owners_reset: fn(&mut Shard<()>),
 ) {
     let [[owners_reset_done, owners_reset_seen], [remote_reset_done, remote_reset_flag]] =
         [(); 2].map(|()| shared_clones(AtomicUsize::new(0)));
     let resetter = race(move || {
-        before_remote_reset(handle);
+        act_before_remote_reset(handle);
         let is_later = owners_reset_seen.load(Ordering::Acquire) == 1;
         assert!(handle.reset(TICK * 3));
         remote_reset_flag.store(1, Ordering::Release);
@@ -159,7 +159,7 @@ fn race_two_resets(
     let owners_reset_is_later = remote_reset_done.load(Ordering::Acquire) == 1;
     assert!(shard.reset(handle, TICK * owners_tick));
     owners_reset_done.store(1, Ordering::Release);
-    after_owners_reset(&mut shard);
+    act_after_owners_reset(&mut shard);
     let remote_reset_is_later = resetter.join().unwrap();
     let fired = turn_and_log_expiries(&mut shard, &clock, 5);
     assert!(

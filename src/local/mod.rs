@@ -370,8 +370,8 @@ impl LocalTimer {
     /// Fires the due timers within a budget. The turn fires or relinks at most `budget` entries of
     /// the wheel. The turn consumes at most `budget` remote requests, and never more than 1,024. A
     /// consumed request may also fire its timer, so the turn may fire more than `budget` timers in
-    /// all. If requests or timers remain, [`Turn::behind`] is true, and the next turn continues
-    /// with them, in order. A budget of zero fires and consumes nothing.
+    /// all. If requests, due timers or entries to relink remain, [`Turn::behind`] is true, and the
+    /// next turn continues where this one stopped. A budget of zero fires and consumes nothing.
     ///
     /// Each message of a [purgatory](crate::purgatory) counts as a request, and so does each watch
     /// that a remote event reaches. Purgatories send batches of up to 64 messages, and a turn that

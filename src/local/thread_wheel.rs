@@ -358,9 +358,9 @@ impl ThreadWheel {
         self.replace_undriven_state(DriverState::DriverRegistered);
     }
 
-    /// Ends the registration of a driver, and marks the wheel as undriven if no driver is left. A
-    /// `run_until` that ends and a task that is dropped wake the other drivers, because their own
-    /// sleeps may have replaced the other drivers' announced sleeps.
+    /// Ends the registration of a driver, and marks the wheel as undriven if no driver is left. If
+    /// the driver is a `run_until` or a task, also wakes the other drivers, because a sleep of this
+    /// driver may have replaced the sleep that another driver announced.
     fn remove_driver(&self, kind: DriverKind) {
         match kind {
             // If there is no other driver, no task has set its waker.

@@ -48,8 +48,8 @@ use crate::{
 /// are lost.
 ///
 /// When a key has an event, the key's core sends one message for each watch on the key that belongs
-/// to an operation of another core. Nothing limits the queued messages: if events outpace the
-/// checks, the queue takes more and more memory.
+/// to an operation of another core. Nothing slows down the senders: if events outpace the checks,
+/// the queued messages take more and more memory, until the receiving wheel has no free node.
 ///
 /// # Examples
 ///

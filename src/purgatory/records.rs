@@ -24,7 +24,7 @@ pub(super) trait Record {
     const FREE_RECORD: Self;
 
     /// Returns the field that holds the index of the next free record while this record is free.
-    fn next_free_index(&mut self) -> &mut u32;
+    fn next_free_index_mut(&mut self) -> &mut u32;
 }
 
 /// A pool of records. An index identifies each record.
@@ -170,7 +170,7 @@ impl<T: Record> Records<T> {
         let record = self.pages.get_mut(page_number_of(index));
         let record = record.and_then(|page| page.records.get_mut(offset_in_page(index)));
         let record = record.unwrap_or_else(|| panic_no_record());
-        self.first_free_in_current_page = *record.next_free_index();
+        self.first_free_in_current_page = *record.next_free_index_mut();
         record
     }
 
@@ -213,7 +213,7 @@ impl<T: Record> Records<T> {
     pub(super) fn put_in_free_list(&mut self, index: u32) -> bool {
         let number = index >> PURGATORY_PAGE_BITS;
         let page = &mut self.pages[page_number_of(index)];
-        *page.records[offset_in_page(index)].next_free_index() =
+        *page.records[offset_in_page(index)].next_free_index_mut() =
             mem::replace(&mut page.first_free, index);
         page.used_count -= 1;
         if page.used_count == 0 {
@@ -258,7 +258,8 @@ impl<'a, T: Record> OccupiedRecord<'a, T> {
         if self.index >> PURGATORY_PAGE_BITS != *self.current_page {
             return (self.record, self.index);
         }
-        *self.record.next_free_index() = mem::replace(self.first_free_in_current_page, self.index);
+        *self.record.next_free_index_mut() =
+            mem::replace(self.first_free_in_current_page, self.index);
         (self.record, NO_RECORD)
     }
 }
@@ -298,7 +299,7 @@ mod tests {
     impl Record for TestRecord {
         const FREE_RECORD: Self = Self(None, NO_RECORD);
 
-        fn next_free_index(&mut self) -> &mut u32 {
+        fn next_free_index_mut(&mut self) -> &mut u32 {
             &mut self.1
         }
     }

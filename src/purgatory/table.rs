@@ -114,7 +114,8 @@ struct Watch<K> {
     next_separate_of_operation: WatchIndex,
 }
 
-/// The record of a separate watch. A free record has no key.
+/// A watch with a record of its own: a further watch of an operation, or a watch of another core's
+/// operation. A free record has no key.
 struct SeparateWatch<K> {
     /// `None` in a free record. For an operation of this core, the number in the operation's
     /// [`RecordId`]. For another core's operation, the number in the watch's own `RecordId`.
@@ -1022,7 +1023,7 @@ impl<K, Op> Record for ParkedOperation<K, Op> {
     };
 
     #[inline]
-    fn next_free_index(&mut self) -> &mut u32 {
+    fn next_free_index_mut(&mut self) -> &mut u32 {
         &mut self.last_watch_on_other_core_index
     }
 }
@@ -1036,7 +1037,7 @@ impl<K> Record for SeparateWatch<K> {
     };
 
     #[inline]
-    fn next_free_index(&mut self) -> &mut u32 {
+    fn next_free_index_mut(&mut self) -> &mut u32 {
         &mut self.operation_core
     }
 }
@@ -1045,7 +1046,7 @@ impl Record for WatchOnOtherCore {
     const FREE_RECORD: Self =
         Self { core: LOCAL_CORE, watch: RecordId::NONE, previous_index: NO_RECORD };
 
-    fn next_free_index(&mut self) -> &mut u32 {
+    fn next_free_index_mut(&mut self) -> &mut u32 {
         &mut self.previous_index
     }
 }

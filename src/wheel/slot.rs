@@ -54,7 +54,8 @@ impl<G: Geometry> Slots<G> {
 
     pub(super) fn new() -> Self {
         let slots = Self::SLOT_MASK as usize + 1;
-        // The operating system provides physical memory only on the first use of each zeroed part.
+        // `vec!` allocates zeroed memory, to which the operating system usually gives physical
+        // memory only page by page, at the first use.
         Self {
             heads: vec![0; slots].into(),
             occupied_bitmap: vec![0; slots.div_ceil(64)].into(),

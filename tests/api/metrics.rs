@@ -469,7 +469,8 @@ fn a_sleep_after_an_abandoned_pass_is_no_stall() {
     assert!(!next_stall(&stalls).is_in_turn);
 }
 
-/// Inside a callback, reading the timeout or announcing a sleep does not end the turn.
+/// If a callback calls `time_until_next` or announces a sleep, the watchdog still sees the turn in
+/// progress.
 #[test]
 fn a_callback_that_reads_the_timeout_and_hangs_is_reported() {
     const NAME: &str = "a callback that asks";

@@ -13,20 +13,20 @@ use crate::support::{
     must_not_run, nanos, on_a_thread, turn_after, turn_and_expire, turn_at_each_tick,
 };
 
-const START: u64 = 1_000;
+const START_TICK: u64 = 1_000;
 
 /// Returns each form of `When` with the first and the last tick at which its timer may fire, if
-/// `now` is 0.4 ticks after the tick `START`.
+/// `now` is 0.4 ticks after the tick `START_TICK`.
 fn when_forms(now: Instant) -> [(When, u64, u64); 14] {
     let (after, at) = (When::after(TICK * 5), When::at(now + TICK * 5));
     [
         ((TICK * 5).into(), 1_006, 1_006),
         ((now + TICK * 5).into(), 1_006, 1_006),
-        (Duration::ZERO.into(), START, START),
-        (When::after(Duration::ZERO).slack(TICK / 2), START, START),
-        (now.into(), START, START),
-        ((now - TICK / 20).into(), START, START),
-        ((now - TICK * 3).into(), START, START),
+        (Duration::ZERO.into(), START_TICK, START_TICK),
+        (When::after(Duration::ZERO).slack(TICK / 2), START_TICK, START_TICK),
+        (now.into(), START_TICK, START_TICK),
+        ((now - TICK / 20).into(), START_TICK, START_TICK),
+        ((now - TICK * 3).into(), START_TICK, START_TICK),
         (After(5).into(), 1_006, 1_006),
         // The multiple of the largest possible power of two in 1,006..=1,015.
         (after.slack(TICK * 10), 1_008, 1_008),

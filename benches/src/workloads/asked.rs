@@ -72,7 +72,8 @@ struct Requester<R: Requests> {
 }
 
 impl<R: Requests> Requester<R> {
-    /// Runs the requester's side. Returns the time of the calls in each round of each request kind.
+    /// Runs the requester's side. Returns how long the calls of each batch take, in the order of
+    /// `consume_batches`.
     fn run(&mut self, mut thread: AlternatingThread<'_>, rounds: usize) -> Vec<Duration> {
         while self.live.len() < LIVE {
             thread.run(|| self.send_batch(Request::Add));
@@ -110,7 +111,8 @@ impl<R: Requests> Requester<R> {
     }
 }
 
-/// Runs the owner's side. Returns the time of the turn in each round of each request kind.
+/// Runs the owner's side. Returns how long the turn that consumes each batch takes: first for all
+/// rounds of the first request kind, then for those of the next.
 fn consume_batches<O: Owner>(
     mut owner: O,
     mut thread: AlternatingThread<'_>,

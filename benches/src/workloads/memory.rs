@@ -85,13 +85,14 @@ fn live_and_ended<T: TimerSet>(job: Job) -> Vec<Sample> {
 
 fn growth_under_churn<T: TimerSet>(job: Job) -> Vec<Sample> {
     // The hash wheel keeps cancelled timers, and would need gigabytes.
-    let pairs_max = if job.peer == Peer::HierarchicalHashWheel { 10_000_000 } else { 100_000_000 };
-    let pairs = job.scale.pick(pairs_max, 10_000_000, 10_000);
+    let full_scale_operations_max =
+        if job.peer == Peer::HierarchicalHashWheel { 10_000_000 } else { 100_000_000 };
+    let operations_max = job.scale.pick(full_scale_operations_max, 10_000_000, 10_000);
     let duration_max = Duration::from_millis(job.scale.pick(30_000, 2000, 20));
     let mut churn = Churn::<T>::new(job.n, Delay::MIXED);
     measure::expect_ready(run_batches(&mut churn, warm_up_operations(job.n), duration_max));
     let before = used_bytes();
-    let timing = measure::expect_ready(run_batches(&mut churn, pairs, duration_max));
+    let timing = measure::expect_ready(run_batches(&mut churn, operations_max, duration_max));
     let mut samples = samples(job, "", "bytes", [before, used_bytes()], 1).to_vec();
     samples.push(job.sample("pairs", "million", timing.operations as f64 / 1e6));
     samples

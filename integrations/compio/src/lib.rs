@@ -76,8 +76,8 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
 
 /// Runs `future` on this thread, in an existing compio runtime, and drives the thread's wheel.
 /// Returns the future's output, and drops the runtime with its unfinished tasks. If a clone of the
-/// runtime remains, a future that waits for the wheel can hang instead of panicking, until the
-/// clone next runs.
+/// runtime remains, the wheel's driver stays registered until the clone next runs. Until then, a
+/// future that waits for this thread's wheel can hang instead of panicking.
 ///
 /// A thread without a wheel gets one with a tick of 20 us, as in [`run`].
 ///

@@ -25,14 +25,14 @@ const TICK: Duration = Duration::from_micros(20);
 
 thread_local! {
     /// The timeouts to submit: each deadline, and the channel that reports its end.
-    static REQUESTED: RefCell<Vec<(Timespec, oneshot::Sender<()>)>> = const { RefCell::new(Vec::new()) };
+    static TIMEOUTS_TO_SUBMIT: RefCell<Vec<(Timespec, oneshot::Sender<()>)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Sleeps with a timeout of the ring.
 async fn ring_sleep(delay: Duration) {
     let now = Duration::try_from(clock_gettime(ClockId::Monotonic)).expect("a time after zero");
     let (sender, is_over) = oneshot::channel();
-    REQUESTED.with_borrow_mut(|requested| requested.push(((now + delay).into(), sender)));
+    TIMEOUTS_TO_SUBMIT.with_borrow_mut(|requested| requested.push(((now + delay).into(), sender)));
     is_over.await.expect("the ring completes the timeout");
 }
 
@@ -59,7 +59,7 @@ fn main() -> io::Result<()> {
         if compared.is_finished() {
             return Ok(());
         }
-        for (deadline, sender) in REQUESTED.take() {
+        for (deadline, sender) in TIMEOUTS_TO_SUBMIT.take() {
             let deadline = Box::new(deadline);
             let timeout = opcode::Timeout::new(&raw const *deadline).flags(TimeoutFlags::ABS);
             number += 1;

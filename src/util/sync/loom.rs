@@ -1,4 +1,5 @@
-//! Loom's primitives, and wrappers that show loom the memory order of other primitives.
+//! Loom's primitives, and wrappers that show loom how code uses other primitives: the memory order
+//! that code relies on, whether a lock is held, and accesses that must be exclusive.
 
 use std::{
     sync::{Mutex, OnceLock},
