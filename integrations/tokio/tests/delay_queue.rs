@@ -7,7 +7,7 @@ mod common;
 mod polling;
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::Cell,
     future::poll_fn,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
@@ -19,10 +19,7 @@ use std::{
 
 use corewheel_tokio::{
     run,
-    time::{
-        self, DelayQueue, Duration, Instant,
-        delay_queue::{Expired, Key},
-    },
+    time::{self, DelayQueue, Duration, Instant, delay_queue::Expired},
 };
 use futures_core::Stream;
 use tokio::task;
@@ -84,24 +81,6 @@ fn past_and_zero_delays_expire_at_once_and_far_ones_later() {
         time::advance(100 * 365 * 86_400 * SECOND).await;
         assert!(poll_fn(|cx| Poll::Ready(queue.poll_expired(cx))).await.is_pending());
         assert!(poll_fn(|cx| Poll::Ready(interval.poll_tick(cx))).await.is_pending());
-    });
-}
-
-#[test]
-fn entries_set_to_passed_deadlines_expire_in_order() {
-    run_paused(|| async {
-        let (mut queue, start) = (DelayQueue::new(), Instant::now());
-        let [_, _, moved] = [1, 3, 4].map(|second| queue.insert(second, second * SECOND));
-        time::advance(5 * SECOND).await;
-        assert_eq!(next(&mut queue).await.expect("an entry").into_inner(), 1);
-        queue.insert_at(2, start + 2 * SECOND);
-        assert_eq!(next(&mut queue).await.expect("an entry").into_inner(), 2);
-        queue.reset_at(&moved, start + SECOND);
-        for expected in [4, 3] {
-            let first = queue.peek();
-            let expired = next(&mut queue).await.expect("an entry");
-            assert_eq!((Some(expired.key()), expired.into_inner()), (first, expected));
-        }
     });
 }
 
@@ -288,51 +267,6 @@ fn an_entry_after_the_end_of_the_clock_is_pending() {
         done.send(()).expect("the test receives");
     });
     waits.recv_timeout(20 * SECOND).expect("no spinning and no panic");
-}
-
-#[test]
-fn a_sleeping_task_is_woken_by_an_earlier_insert() {
-    let test = || {
-        run(async {
-            let queue = Rc::new(RefCell::new(DelayQueue::new()));
-            let taken = Rc::new(Cell::new(0));
-            queue.borrow_mut().insert(3_600_000, 3_600 * SECOND);
-            let (shared, count) = (Rc::clone(&queue), Rc::clone(&taken));
-            let taker = task::spawn_local(async move {
-                while count.get() < 3 {
-                    let expired = poll_fn(|cx| shared.borrow_mut().poll_expired(cx)).await;
-                    assert!(expired.expect("a far entry").deadline() <= Instant::now(), "early");
-                    count.set(count.get() + 1);
-                }
-            });
-            for millis in [10, 5, 1] {
-                queue.borrow_mut().insert(millis, Duration::from_millis(millis));
-                task::yield_now().await;
-            }
-            taker.await.expect("no panic");
-            assert_eq!((taken.get(), queue.borrow().len()), (3, 1));
-        })
-        .expect("a runtime");
-    };
-    thread::spawn(test).join().expect("no panic");
-}
-
-#[test]
-fn a_task_is_woken_when_its_queue_becomes_empty() {
-    let empty: [fn(&mut DelayQueue<u32>, &Key); 2] =
-        [|queue, key| _ = queue.remove(key), |queue, _| queue.clear()];
-    for empty in empty {
-        run_paused(move || async move {
-            let queue = Rc::new(RefCell::new(DelayQueue::new()));
-            let key = queue.borrow_mut().insert(7, 3_600 * SECOND);
-            let polled = Rc::clone(&queue);
-            let task = task::spawn_local(poll_fn(move |cx| polled.borrow_mut().poll_expired(cx)));
-            time::sleep(SECOND).await;
-            empty(&mut queue.borrow_mut(), &key);
-            let ended = time::timeout(SECOND, task).await.expect("woken").expect("no panic");
-            assert!(ended.is_none());
-        });
-    }
 }
 
 #[test]
