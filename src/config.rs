@@ -237,9 +237,10 @@ impl Config {
     ///
     /// A call of the hook between the announcement and the start of the sleep must also end the
     /// sleep. Without a hook, a wake-up [unparks](std::thread::Thread::unpark) the thread, which
-    /// does not end a wait for I/O or for a channel. If such a wait goes on for a second after the
-    /// unpark, corewheel reports it once, on standard error or through `tracing`. With a hook, a wake-up unparks the thread only
-    /// if the thread has ever called [`PreparedSleep::park`](crate::PreparedSleep::park).
+    /// does not end a wait for I/O or for a channel. If such a wait ends only a second after the
+    /// unpark or later, corewheel [reports](crate::metrics) this once. With a hook, a wake-up unparks
+    /// the thread only if the thread has ever called
+    /// [`PreparedSleep::park`](crate::PreparedSleep::park).
     ///
     /// Any thread may call or drop the hook, and several threads may call it for the same sleep. A
     /// hook that owns a [`ShardRef`](crate::ShardRef) of the hook's shard leaks itself and the

@@ -67,8 +67,8 @@
 //! fires.
 //!
 //! Timers fire in tick order, regardless of which thread added them; the guide lists the
-//! [exceptions](guide::ticks#never-early). The order within a tick is unspecified. A turn consumes
-//! at most 1,024 messages from other threads. If a clock goes backwards, the wheel uses
+//! [exceptions](guide::ticks#never-early). The order within a tick is unspecified. A turn usually
+//! consumes at most 1,024 messages from other threads. If a clock goes backwards, the wheel uses
 //! the clock's highest reading so far.
 //!
 //! # Guarantees

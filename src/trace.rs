@@ -38,7 +38,7 @@ pub(crate) enum UndrivenReason {
     UsedOnTimersDriver,
     /// `run_until` waits for a timer, but the virtual clock has not moved for a second.
     ClockStandsStill,
-    /// The loop went on waiting after another thread had unparked it.
+    /// The loop went on waiting after it was unparked.
     UnparkEndsNoWait,
 }
 
@@ -54,7 +54,7 @@ pub(crate) enum UndrivenWheel {
 }
 
 /// Reports a wheel that no loop drives, on standard error if no subscriber can get the event.
-/// `overdue` says how long a timer is or was overdue. `thread` identifies the owner if `name` is
+/// `overdue` says how long a timer is or was overdue, or how long a wait went on. `thread` identifies the owner if `name` is
 /// empty. At the end of a thread, calls no subscriber, because the subscriber's thread-locals may be
 /// destroyed.
 #[cold]
@@ -98,7 +98,7 @@ pub(crate) fn report_undriven_wheel(
                 "a thread that runs a `TimersDriver` has a timer on its own wheel"
             }
             ClockStandsStill => "`run_until` waits for a timer, but the virtual clock stands still",
-            UnparkEndsNoWait => "a loop went on waiting after another thread had unparked it",
+            UnparkEndsNoWait => "a loop went on waiting after it was unparked",
             DroppedWithoutTurn(_) | DroppedAfterLastTurn(_) => "",
         };
         if !event_text.is_empty() && !tracing::dispatcher::get_default(Dispatch::is::<NoSubscriber>)
@@ -134,8 +134,8 @@ pub(crate) fn report_undriven_wheel(
              not moved for a second: {advice}"
         ),
         UnparkEndsNoWait => format!(
-            "the loop of {owner} (shard {shard}) went on waiting for {overdue:?} after another \
-             thread had unparked it: {advice}"
+            "the loop of {owner} (shard {shard}) went on waiting for {overdue:?} after it was \
+             unparked: {advice}"
         ),
     };
     if cfg!(panic = "abort") {

@@ -232,7 +232,7 @@ impl Hooks {
 
     /// Returns true if a wake-up only unparks the owner.
     pub(crate) fn only_unpark_wakes(&self) -> bool {
-        self.wake_hook.is_none() && self.driver_waker.get().is_none()
+        self.wake_hook.is_none() && self.driver_waker.get().is_none() && !self.descriptor.is_open()
     }
 
     /// Unparks the owner, and returns its thread, initially the shard's creator. Returns `None` if

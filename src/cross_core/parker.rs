@@ -45,7 +45,7 @@
 //!
 //! `loom-tests/tests/sleep.rs`.
 
-use crate::util::sync::{AtomicU64, Ordering, fence, fence_after_rmw};
+use crate::util::sync::{AtomicU64, Ordering, UnmodelledU64, fence, fence_after_rmw};
 
 /// The owner's latest announced sleep.
 #[derive(Debug, Default)]
@@ -56,6 +56,8 @@ pub(crate) struct Parker {
     /// The time at which the most recently announced sleep ends at the latest, in nanoseconds of
     /// the clock.
     sleep_end_nanos: AtomicU64,
+    /// The time of the latest wake-up that only unparked the owner, in nanoseconds of the clock.
+    pub(crate) unparked_at_nanos: UnmodelledU64,
 }
 
 /// Set while the most recently announced sleep is in progress.
@@ -149,14 +151,24 @@ impl Parker {
     /// Marks a sleep as ended. Returns false if it has already ended, or the owner has announced a
     /// later one. The caller is the owner, or has woken the owner.
     pub(crate) fn clear_announcement(&self, SleepId(announcement): SleepId) -> bool {
-        // Both `Relaxed`: a thread that still reads `ASLEEP` only causes a spurious wake-up.
+        // Relaxed: a thread that still reads `ASLEEP` only causes a spurious wake-up. Release: `wake`
+        // has stored `unparked_at_nanos`, which `unparked_at` reads.
         let cleared = self.sleep_word.compare_exchange(
             announcement,
             announcement & !ASLEEP,
-            Ordering::Relaxed,
+            Ordering::Release,
             Ordering::Relaxed,
         );
         cleared.is_ok()
+    }
+
+    /// If another thread has ended this sleep, and the owner has announced no later sleep, returns
+    /// the time of the wake-up.
+    pub(crate) fn unparked_at(&self, SleepId(announcement): SleepId) -> Option<u64> {
+        // Acquire: sees the time that the thread stored before it cleared the announcement.
+        let is_latest = self.sleep_word.load(Ordering::Acquire) == announcement & !ASLEEP;
+        // Relaxed: the load above has acquired the time.
+        is_latest.then(|| self.unparked_at_nanos.load(Ordering::Relaxed))
     }
 
     /// Returns the owner's sleep in progress, if any. The caller must have executed the fence F2,

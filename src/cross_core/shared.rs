@@ -26,7 +26,7 @@ use crate::{
     util::{
         panics::catch_panic_silently,
         prefetch::prefetch,
-        sync::{AtomicU64, Ordering, UnmodelledU64},
+        sync::{AtomicU64, Ordering},
     },
     wheel::coarsest_tick,
     when::{RequestedTime, SpreadSequence, When},
@@ -43,9 +43,6 @@ pub(crate) struct Shared {
     /// The owner's latest reading of a clock that can go backwards; zero for other clocks. Remote
     /// requests use this reading if their own reading is earlier.
     owner_clock_nanos: AtomicU64,
-    /// The time at which another thread ended the owner's latest sleep by an unpark, in nanoseconds
-    /// of the clock; `u64::MAX` if the owner has returned from the sleep, or was not unparked.
-    unparked_at_nanos: UnmodelledU64,
     pub(crate) tick_length: TickLength,
     pub(crate) hooks: Hooks,
     pub(crate) slab: Arc<Slab>,
@@ -101,7 +98,6 @@ impl Shared {
             spread_sequence: SpreadSequence::new(clock.next_spread_seed()),
             clock,
             owner_clock_nanos: AtomicU64::new(0),
-            unparked_at_nanos: UnmodelledU64::new(u64::MAX),
             tick_length,
             hooks,
             slab,
@@ -137,13 +133,12 @@ impl Shared {
             return false;
         }
         let has_woken = self.hooks.try_wake_owner(sleep);
-        if has_woken
-            && self.parker.clear_announcement(sleep)
-            && self.hooks.only_unpark_wakes()
-            && !self.clock.is_virtual()
-        {
-            // Relaxed: only a report depends on the time.
-            self.unparked_at_nanos.store(self.clock.nanos(), Ordering::Relaxed);
+        if has_woken {
+            if self.must_time_waits() {
+                // Relaxed: `clear_announcement` publishes the time.
+                self.parker.unparked_at_nanos.store(self.clock.nanos(), Ordering::Relaxed);
+            }
+            self.parker.clear_announcement(sleep);
         }
         has_woken
     }
@@ -151,19 +146,21 @@ impl Shared {
     /// Ends the announcement of the owner's sleep. Reports a wait that went on for a second after
     /// an unpark, because this wait needs a wake hook.
     pub(crate) fn end_sleep(&self, sleep: SleepId) {
-        if !self.parker.clear_announcement(sleep) {
-            self.report_wait_after_unpark();
+        if self.parker.clear_announcement(sleep) || !self.must_time_waits() {
+            return;
+        }
+        if let Some(unparked_at) = self.parker.unparked_at(sleep) {
+            let waited_nanos = self.clock.nanos().saturating_sub(unparked_at);
+            if waited_nanos >= LONG_OVERDUE_GRACE_NANOS {
+                self.report_undriven_wheel(waited_nanos, UndrivenReason::UnparkEndsNoWait);
+            }
         }
     }
 
-    #[cold]
-    fn report_wait_after_unpark(&self) {
-        // Relaxed: only a report depends on the time.
-        let unparked_at = self.unparked_at_nanos.swap(u64::MAX, Ordering::Relaxed);
-        let waited_nanos = self.clock.nanos().saturating_sub(unparked_at);
-        if waited_nanos >= LONG_OVERDUE_GRACE_NANOS {
-            self.report_undriven_wheel(waited_nanos, UndrivenReason::UnparkEndsNoWait);
-        }
+    /// Returns true if a wake-up only unparks the owner, so that a wait which goes on must be
+    /// reported. Once this is false, it stays false.
+    fn must_time_waits(&self) -> bool {
+        self.hooks.only_unpark_wakes() && !self.clock.is_virtual()
     }
 
     /// Reports a timer that has been overdue for `overdue_nanos`, as

@@ -53,9 +53,9 @@ counts! {
     #[non_exhaustive]
     pub struct Counts {
         /// Timers added. A remote add is counted when the owner consumes its message, when the owner
-        /// cancels or resets the timer before that, or at the end of the wheel. Each closure of [`ShardRef::run`](crate::ShardRef) also counts
-        /// as a timer, and so do some internal messages, such as a batch of a
-        /// [`PurgatoryGroup`](crate::purgatory::PurgatoryGroup).
+        /// cancels or resets the timer before that, or at the end of the wheel. Each closure of
+        /// [`ShardRef::run`](crate::ShardRef) also counts as a timer, and so do some internal
+        /// messages, such as a batch of a [`PurgatoryGroup`](crate::purgatory::PurgatoryGroup).
         pub added: u64,
         /// Timers that were added and have not ended, plus the cancelled timers in `uncollected`. A
         /// periodic timer is live during its runs too.

@@ -314,10 +314,16 @@ impl ThreadWheel {
         let schedule = engine.schedule_for(when, kind);
         let handle = engine.insert(schedule, kind, call_site, callback)?;
         drop(engine);
-        if self.announced_sleep_end.get() != KNOWN_AWAKE {
+        if self.may_be_asleep() {
             self.end_sleep_for_timer(handle);
         }
         Ok(handle)
+    }
+
+    /// Returns true unless the thread is known to be awake.
+    #[inline]
+    fn may_be_asleep(&self) -> bool {
+        self.announced_sleep_end.get() != KNOWN_AWAKE
     }
 
     /// Borrows the engine, after making room for another timer if necessary.
@@ -874,7 +880,7 @@ impl ThreadWheel {
     /// deadline.
     #[inline]
     pub(super) fn end_sleep_for_deadline(&self, nanos: u64) {
-        if self.announced_sleep_end.get() != KNOWN_AWAKE {
+        if self.may_be_asleep() {
             self.end_sleep_for_deadline_slow(nanos);
         }
     }
@@ -906,7 +912,7 @@ impl ThreadWheel {
             if let Err(answer) = wheel.with_engine(|engine| engine.cancel(handle, take_callback)) {
                 return answer;
             }
-            if wheel.announced_sleep_end.get() != KNOWN_AWAKE {
+            if wheel.may_be_asleep() {
                 wheel.publish_live_count();
             }
             if callback.is_some() {
@@ -951,7 +957,7 @@ impl ThreadWheel {
     #[inline]
     pub(crate) fn end_sleep_for_client_timer(timer: LocalHandle) {
         let _ = Self::with(|thread_wheel| {
-            if thread_wheel.announced_sleep_end.get() != KNOWN_AWAKE {
+            if thread_wheel.may_be_asleep() {
                 thread_wheel.end_sleep_for_timer(timer.handle);
             }
         });
@@ -970,7 +976,7 @@ impl ThreadWheel {
         let mut engine = thread_wheel.engine.borrow_mut();
         let result = engine.cancel_private(handle, take_callback);
         drop(engine);
-        if result.is_some() && thread_wheel.announced_sleep_end.get() != KNOWN_AWAKE {
+        if result.is_some() && thread_wheel.may_be_asleep() {
             thread_wheel.publish_live_count();
         }
         result

@@ -33,6 +33,8 @@
 //!   timer.
 //! * A [`run_until`](crate::LocalTimer::run_until) waits for a timer, but the virtual clock has
 //!   stood still for a second.
+//! * A wheel without a [wake hook](crate::Config::wake_hook), `TimerFd` or driving task was woken,
+//!   and its announced sleep ended a second later or more.
 //!
 //! A wheel is reported again only after its last `TimerFd` or driving task is dropped. The report
 //! of a wheel is an error event of `tracing`. Without the feature `tracing` or a subscriber, or at

@@ -212,7 +212,8 @@ fn check_shard(
     let previous_check =
         previous_check.filter(|previous_check| previous_check.observed_turn == observed_turn);
     let loop_has_begun = has_turned || shared.parker.loop_announces_sleeps();
-    // Requests wait for an owner that is awake.
+    // Requests wait for an owner that is awake. Without a fence F2 (`parker`), both loads may be
+    // outdated, which a later check corrects.
     let requests_wait = loop_has_begun
         && !turn_state.is_in_turn
         && shared.mailbox.urgent.has_messages()

@@ -1172,7 +1172,9 @@ impl<K: WatchKey, Op: DelayedOperation> Drop for SharedPurgatory<K, Op> {
         // purgatory with the same `ClientId`. A timer that is still pending could complete
         // an operation of the new purgatory.
         for &id in &ids {
-            let _ = self.table.get_mut().get(id).map(|parked| parked.try_cancel_timer());
+            if let Some(parked) = self.table.get_mut().get(id) {
+                parked.try_cancel_timer();
+            }
         }
         if let Some(client) = self.client_id.take() {
             let _ = ThreadWheel::with(|wheel| wheel.unregister_client(client));

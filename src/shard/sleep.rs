@@ -106,17 +106,18 @@ impl PreparedSleep<'_> {
     ///     local_timer().turn();
     /// }
     /// ```
-    pub fn park(self) {
-        let timeout = self.timeout;
-        match &self.announced_sleep {
-            // This sleep was announced before the first call of `set_owner_has_parked`. So a
-            // wake-up would call the hook, but not unpark this thread, which must not park yet.
-            Some((shared, sleep_id)) if !shared.hooks.must_unpark(sleep_id.owner_has_parked()) => {
-                let shared = Arc::clone(shared);
-                drop(self);
-                shared.parker.set_owner_has_parked();
-            }
-            _ => Self::park_unless_zero(timeout),
+    pub fn park(mut self) {
+        // Takes the announcement, so that the drop does not report a park that took long.
+        let Some((shared, sleep_id)) = self.announced_sleep.take() else { return };
+        // If false, this sleep was announced before the first call of `set_owner_has_parked`. So a
+        // wake-up would call the hook, but not unpark this thread, which must not park yet.
+        let can_be_unparked = shared.hooks.must_unpark(sleep_id.owner_has_parked());
+        if can_be_unparked {
+            Self::park_unless_zero(self.timeout);
+        }
+        shared.parker.clear_announcement(sleep_id);
+        if !can_be_unparked {
+            shared.parker.set_owner_has_parked();
         }
     }
 

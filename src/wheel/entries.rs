@@ -143,6 +143,7 @@ impl<T> Entries<T> {
         deadline: u64,
         value: T,
     ) -> Result<Key, T> {
+        // If the deadline is known to be in the first level, `link` has fewer branches.
         if deadline > wheel.pass_end
             && deadline <= wheel.last_first_level_tick
             && let Some(index) = self.allocate_index_fast()

@@ -165,6 +165,11 @@ impl<G: Geometry> RawWheel<G> {
     #[inline]
     pub(crate) fn unlink<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
         self.len -= 1;
+        self.unlink_keeping_len(storage, entry);
+    }
+
+    #[inline]
+    fn unlink_keeping_len<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>) {
         let location = entry.location().replace(Location::UNLINKED);
         if location.is_in_first_level() {
             self.slots.unlink(storage, entry.links());
@@ -196,7 +201,7 @@ impl<G: Geometry> RawWheel<G> {
         let location = entry.location().get();
         let is_later = deadline > self.pass_end && deadline >= entry.deadline().get();
         if is_later
-            && (location >= Location::POSTPONABLE || self.try_make_postponable(entry, location))
+            && (location.may_precede_deadline() || self.try_make_postponable(entry, location))
         {
             entry.deadline().set(deadline);
         } else if is_later && location == Location::FIRST_LEVEL {
@@ -225,8 +230,8 @@ impl<G: Geometry> RawWheel<G> {
     fn relink_now<S: Storage>(&mut self, storage: &S, entry: S::Entry<'_>, deadline: u64) {
         let is_in_first_level = entry.location().get().is_in_first_level();
         if is_in_first_level && Slots::<G>::is_only_entry(entry.links()) {
-            self.len -= 1;
             self.slots.unlink(storage, entry.links());
+            self.len -= 1; // `link` adds 1
             self.link(storage, entry, deadline);
         } else {
             self.relink_slow(storage, entry, deadline);
@@ -251,8 +256,7 @@ impl<G: Geometry> RawWheel<G> {
         entry: S::Entry<'_>,
         deadline: u64,
     ) {
-        self.unlink(storage, entry);
-        self.len += 1;
+        self.unlink_keeping_len(storage, entry);
         let half_distance = (deadline - self.pass_end).div_ceil(2);
         let ticks_earlier =
             u64::from(entry.index()).wrapping_mul(0x9E37_79B9_7F4A_7C15) % half_distance;
@@ -305,7 +309,7 @@ impl<G: Geometry> RawWheel<G> {
         }
         self.unlink_if_linked(storage, entry);
         self.len += 1;
-        // Makes the slot count the entry after the unlink, because unlinking the slot's only entry clears the
+        // Counts the entry only after the unlink, because unlinking a slot's only entry clears the
         // slot's count.
         let is_counted = self.slots.try_increment_postponable_count(slot);
         debug_assert!(is_counted, "unlinking an entry never raises a count");
@@ -686,8 +690,7 @@ impl<G: Geometry> RawWheel<G> {
             self.relinked += 1;
             let entry = storage.entry(first_entry);
             let deadline = entry.deadline().get();
-            self.unlink(storage, entry);
-            self.len += 1;
+            self.unlink_keeping_len(storage, entry);
             self.link_into_slot(storage, entry, deadline);
         }
         self.slots.is_empty(slot)

@@ -80,6 +80,12 @@ impl Location {
         self.0.cast_signed() >= Self::FIRST_LEVEL.0.cast_signed()
     }
 
+    /// Returns true if the entry's slot may start before the entry's deadline.
+    #[inline]
+    pub(super) fn may_precede_deadline(self) -> bool {
+        self.0 >= Self::POSTPONABLE.0
+    }
+
     #[inline]
     pub(crate) fn is_linked(self) -> bool {
         self.0 > Self::UNLINKED.0

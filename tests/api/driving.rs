@@ -622,6 +622,18 @@ fn add_without_a_driver() {
         wait_after_a_wake_up(millis(100));
         local_timer().sleep_with(|_| thread::sleep(millis(1_100)));
     });
+    #[cfg(all(feature = "fd", any(target_os = "linux", target_os = "android")))]
+    on_named_core("a `TimerFd` was triggered: not reported", move || {
+        let _timer_fd = local_timer().timer_fd().expect("a descriptor");
+        wait_after_a_wake_up(millis(1_100));
+    });
+    on_named_core("a park after a wake-up: not reported", move || {
+        let sleep = local_timer().prepare_sleep();
+        call_from_another_thread(|shard| shard.run(|| ()));
+        thread::sleep(millis(1_100));
+        sleep.park();
+        local_timer().turn();
+    });
     on_named_core("a hook was called: not reported", move || {
         Config::new().wake_hook(|| ()).install().expect("the first use");
         wait_after_a_wake_up(millis(1_100));

@@ -14,5 +14,9 @@ pub(crate) struct LazyDescriptor {}
 #[cfg(not(all(feature = "fd", any(target_os = "linux", target_os = "android"))))]
 #[expect(clippy::unused_self, reason = "the interface of `timerfd::LazyDescriptor`")]
 impl LazyDescriptor {
+    pub(crate) fn is_open(&self) -> bool {
+        false
+    }
+
     pub(crate) fn trigger(&self) {}
 }

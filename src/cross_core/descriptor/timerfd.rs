@@ -55,6 +55,10 @@ pub(crate) struct TimerDescriptor {
 pub(crate) struct LazyDescriptor(pub(crate) SetOnce<Arc<TimerDescriptor>>);
 
 impl LazyDescriptor {
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.get().is_some()
+    }
+
     pub(crate) fn trigger(&self) {
         if let Some(descriptor) = self.0.get() {
             descriptor.trigger();

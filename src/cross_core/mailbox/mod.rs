@@ -196,12 +196,17 @@ impl Mailbox {
 }
 
 impl Stack {
-    /// Pushes the node `index`. The caller must have exclusive use of `link`, the node's link. If
-    /// `has_payload` is true, the message's timer is cancelled, and the owner must drop its payload.
+    /// Pushes the node `index`. The caller must have exclusive use of `link`, the node's link.
+    /// `owner_must_drop_payload` is true if the timer was cancelled and its payload not taken.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // The parts of a head have at most 25 bits.
-    pub(crate) fn push(&self, index: u32, link: &MailboxLink, has_payload: bool) -> PushOutcome {
-        let payload_flag = if has_payload { PAYLOAD_TO_DROP_FLAG } else { 0 };
+    pub(crate) fn push(
+        &self,
+        index: u32,
+        link: &MailboxLink,
+        owner_must_drop_payload: bool,
+    ) -> PushOutcome {
+        let payload_flag = if owner_must_drop_payload { PAYLOAD_TO_DROP_FLAG } else { 0 };
         // Relaxed: the compare-and-swap confirms the value.
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
