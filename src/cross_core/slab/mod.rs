@@ -342,10 +342,9 @@ impl Slab {
         self.hints.first_generation.load(Ordering::Relaxed)
     }
 
-    /// Raises the first generation of new remote pages to at least `generation`. The caller must be
-    /// the owner, unless no other thread can see the slab yet.
+    /// Raises the first generation of new remote pages. The caller must be the owner, unless no
+    /// other thread can see the slab yet.
     pub(crate) fn raise_first_generation(&self, generation: u64) {
-        let generation = generation.max(self.first_generation());
         // Relaxed: the next Release makes the first generation visible. This is the `retract` of a
         // page's cell, or the `publish` of the shard in the registry.
         self.hints.first_generation.store(generation, Ordering::Relaxed);

@@ -198,7 +198,7 @@ impl<T> OwnerSlab<T> {
     /// [`trim_pages`](Self::trim_pages).
     pub(crate) fn return_freed_remote_nodes(&mut self) {
         if self.freed_remote_nodes.count > 0 {
-            let FreedRemoteNodes { first_index, last_index, count, .. } =
+            let FreedRemoteNodes { first_index, last_index, count } =
                 mem::take(&mut self.freed_remote_nodes);
             self.returned_node_count += u64::from(count);
             let header = &self.page_at(page_number_of(first_index)).header;
