@@ -695,10 +695,10 @@ impl ThreadWheel {
         }
     }
 
-    /// Publishes the number of live timers after a cancel. If the thread is awake, its next turn
-    /// publishes the number.
+    /// Publishes the number of live timers after a cancel, and the state of an undriven wheel. If
+    /// the thread is awake, its next turn publishes the number.
     #[cold]
-    fn publish_live_count(&self) {
+    fn publish_after_cancel(&self) {
         self.with_engine(|engine| {
             // Remote adds may need the room that the cancel has freed.
             engine.publish_live_count();
@@ -913,7 +913,7 @@ impl ThreadWheel {
                 return answer;
             }
             if wheel.may_be_asleep() {
-                wheel.publish_live_count();
+                wheel.publish_after_cancel();
             }
             if callback.is_some() {
                 // The assignment drops the callback without moving it again.
@@ -977,7 +977,7 @@ impl ThreadWheel {
         let result = engine.cancel_private(handle, take_callback);
         drop(engine);
         if result.is_some() && thread_wheel.may_be_asleep() {
-            thread_wheel.publish_live_count();
+            thread_wheel.publish_after_cancel();
         }
         result
     }

@@ -369,7 +369,7 @@ impl<T> Engine<T> {
         let node = self.nodes.entry(index);
         let free_when = node.state().cancel_by_owner(generation)?;
         if free_when == FreeWhen::OnMessage {
-            self.unlink_and_free_on_message(index);
+            self.count_and_unlink_cancelled(index);
             return Ok(take_payload(self.nodes.entry(index)));
         }
         self.wheel.unlink(&self.nodes, node);
@@ -412,7 +412,7 @@ impl<T> Engine<T> {
     /// Counts and unlinks a cancelled timer. The owner frees the node when it consumes the message
     /// about the timer.
     #[cold]
-    fn unlink_and_free_on_message(&mut self, index: u32) {
+    fn count_and_unlink_cancelled(&mut self, index: u32) {
         let node = self.nodes.entry(index);
         if node.is_not_admitted() {
             self.stats.count_admitted();
