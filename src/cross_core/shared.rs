@@ -380,10 +380,17 @@ impl Shared {
         let due = self.tick_length.round_up(deadline_nanos());
         let sleeps_past = self.parker.sleeps_past(due);
         if sleeps_past && sleep.is_undriven() {
-            // An elapsed deadline becomes the present time.
-            self.gauges.lower_remote_due_while_undriven(due.max(self.clock.nanos()));
+            self.publish_due_while_undriven(due);
         }
         (sleeps_past || ends_any_sleep).then_some(sleep)
+    }
+
+    /// Publishes the deadline of a remote request while no loop drives the wheel. An elapsed
+    /// deadline becomes the present time.
+    #[cold]
+    #[inline(never)]
+    fn publish_due_while_undriven(&self, due: u64) {
+        self.gauges.lower_remote_due_while_undriven(due.max(self.clock.nanos()));
     }
 
     /// Returns the owner's sleep in progress if a cancel must end it, or if `ends_any_sleep` is
