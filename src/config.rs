@@ -139,8 +139,8 @@ impl Config {
     /// removes it.
     ///
     /// For remote adds, the limit is approximate. A remote add does not count the timers that the
-    /// owner has added since the owner's latest turn or announced sleep, but may count cancelled
-    /// timers and timers that ended in the turn in progress.
+    /// owner has added since its latest turn or announced sleep. It may count cancelled timers, and
+    /// timers that ended in the turn in progress.
     ///
     /// # Examples
     ///

@@ -157,8 +157,8 @@ impl Shared {
         }
     }
 
-    /// Returns true if a wake-up only unparks the owner, so that a wait which goes on must be
-    /// reported. Once this is false, it stays false.
+    /// Returns true if a wake-up only unparks the owner, which may not end the owner's wait. Once
+    /// this is false, it stays false.
     fn must_time_waits(&self) -> bool {
         self.hooks.only_unpark_wakes() && !self.clock.is_virtual()
     }

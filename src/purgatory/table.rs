@@ -114,7 +114,7 @@ struct Watch<K> {
     next_separate_of_operation: WatchIndex,
 }
 
-/// A watch with a record of its own: a further watch of an operation, or a watch of another core's
+/// A watch in a separate record: a further watch of an operation, or a watch of another core's
 /// operation. A free record has no key.
 struct SeparateWatch<K> {
     /// `None` in a free record. For an operation of this core, the number in the operation's

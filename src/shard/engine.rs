@@ -1195,9 +1195,9 @@ impl<T> Engine<T> {
                     if node.is_not_admitted() {
                         self.stats.count_admitted();
                     }
-                    // The timer is not linked if it was cancelled before its admission, if the
-                    // owner has popped it but could not claim it, or if a remote reset was in
-                    // progress at its admission.
+                    // The timer is not linked if it was cancelled before its admission, or if a
+                    // remote reset was in progress then. Nor is a timer that the owner has popped
+                    // but could not claim.
                     self.wheel.unlink_if_linked(&self.nodes, node);
                     self.stats.count_cancelled();
                     if has_payload {

@@ -111,8 +111,8 @@ impl<R: Requests> Requester<R> {
     }
 }
 
-/// Runs the owner's side. Returns how long the turn that consumes each batch takes: first for all
-/// rounds of the first request kind, then for those of the next.
+/// Runs the owner's side. Returns how long the turn that consumes each batch takes: first in all
+/// rounds of the first request kind, then in all rounds of the next.
 fn consume_batches<O: Owner>(
     mut owner: O,
     mut thread: AlternatingThread<'_>,

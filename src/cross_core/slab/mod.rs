@@ -29,7 +29,7 @@
 //! # Generations
 //!
 //! A generation distinguishes the timers that use a node one after another. One bit of a generation
-//! marks remote timers. The owner takes the generations of its own timers from a counter. In a
+//! marks remote timers. The timers that the owner adds get their generations from a counter. In a
 //! remote page, the first timer of each node gets the page's first generation, and each later timer
 //! gets the node's previous generation plus one. The slab stores the first generation of new remote
 //! pages. Between two adds to one node, the owner returns the node to its page. So no generation of
